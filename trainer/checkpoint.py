@@ -1,0 +1,122 @@
+"""Checkpoints: complete or invisible, and refused if they belong to another computation.
+
+`step-00000040/` holds the adapter, the optimizer's moments and a state file; `manifest.json` has
+the hash of each and the identity of the run. The newest whose hashes hold is resumed; a damaged one
+is passed over; one of another base, rank, target set or example list is refused. The previous
+checkpoint stays until the next is published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainer.durable import file_sha256, published
+from trainer.safetensors_file import SafetensorsFile, write_safetensors
+from trainer.spec import RunSpec
+
+_log = logging.getLogger(__name__)
+_FILES = ("adapter.safetensors", "optimizer.safetensors", "state.json")
+_KEEP = 2
+
+
+class CheckpointMismatchError(ValueError):
+    """The checkpoint is whole, but of another computation; the message names both sides."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything a run needs to go on."""
+
+    step: int
+    adapter: Mapping[str, np.ndarray]
+    optimizer: Mapping[str, np.ndarray]
+    state: Mapping[str, Any]
+    """JSON-able: measurements so far, environment, example digests."""
+
+
+def run_identity(spec: RunSpec) -> dict[str, Any]:
+    """What two processes must agree on to be one run, JSON-able."""
+    ids = json.dumps([spec.train_example_ids, spec.holdout_example_ids]).encode()
+    return {
+        "base_hash": spec.base_hash,
+        **spec.shape(),
+        "example_ids_sha256": hashlib.sha256(ids).hexdigest(),
+    }
+
+
+def save_checkpoint(folder: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
+    """Publish a checkpoint below `folder`; drop all but the newest two."""
+    final = folder / f"step-{checkpoint.step:08d}"
+    if final.exists():
+        if _is_whole(final):
+            return
+        shutil.rmtree(final)
+    with published(final) as temporary:
+        write_safetensors(temporary / _FILES[0], checkpoint.adapter, {})
+        write_safetensors(temporary / _FILES[1], checkpoint.optimizer, {})
+        (temporary / _FILES[2]).write_text(json.dumps(checkpoint.state), encoding="utf-8")
+        manifest = {
+            "step": checkpoint.step,
+            "identity": run_identity(spec),
+            "files": {name: file_sha256(temporary / name) for name in _FILES},
+        }
+        (temporary / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    for old in _newest_first(folder)[_KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_newest_checkpoint(folder: Path, spec: RunSpec) -> Checkpoint | None:
+    """The newest whole checkpoint, or None if there is none.
+
+    Raises:
+        CheckpointMismatchError: if it was made with another base, rank, target set, training
+            setting or example list.
+    """
+    for path in _newest_first(folder):
+        if not _is_whole(path):
+            _log.warning("%s is damaged and passed over", path.name)
+            continue
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        _check_identity(path.name, expected=run_identity(spec), found=manifest["identity"])
+        return Checkpoint(
+            step=manifest["step"],
+            adapter=_arrays(path / _FILES[0]),
+            optimizer=_arrays(path / _FILES[1]),
+            state=json.loads((path / _FILES[2]).read_text(encoding="utf-8")),
+        )
+    return None
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        return all(file_sha256(path / name) == manifest["files"][name] for name in _FILES)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _check_identity(name: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    for key in expected:
+        if json.loads(json.dumps(expected[key])) != found.get(key):
+            raise CheckpointMismatchError(
+                f"expected {name} of a run with {key} {expected[key]!r}, found"
+                f" {found.get(key)!r}; start a new run"
+            )
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    file = SafetensorsFile(path)
+    return {name: np.array(file.load(name)) for name in file.names()}

@@ -1,0 +1,51 @@
+"""Folders that appear whole or not at all, also across a power cut."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def published(final: Path) -> Iterator[Path]:
+    """A temporary folder beside `final` that takes its name when the block ends well.
+
+    Every file is fsynced before the rename and the parent after it. On an exception, or if `final`
+    already exists, nothing of it stays.
+
+    Raises:
+        FileExistsError: if `final` exists by then.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = final.parent / f".tmp-{final.name}-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for path in sorted(temporary.rglob("*")):
+            _fsync(path)
+        _fsync(temporary)
+        if final.exists():
+            raise FileExistsError(f"expected no {final.name}, found one; it is never overwritten")
+        temporary.rename(final)
+        _fsync(final.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,51 @@
+"""What the numbers of a run depend on besides spec and data.
+
+Floating-point sums depend on the order in which threads and vector units add; a run that goes on
+under another library, processor or thread count is still a good run, but not bit for bit the same
+one, and its version says so.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+def environment_record(engine_report: Mapping[str, Any]) -> dict[str, Any]:
+    """Libraries, processor, threads and engine, JSON-able."""
+    return {
+        "machine": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "engine": engine_report["engine"],
+        "form": engine_report["form"],
+        **{f"version of {name}": value for name, value in engine_report["versions"].items()},
+    }
+
+
+def first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """A sentence about the first thing that changed, or None."""
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) != now.get(key):
+            return f"{key} was {before.get(key)} and is now {now.get(key)}"
+    return None
+
+
+def merge_engine_reports(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
+    """One report for all processes of a run: counts summed, the rest as the latest says."""
+    merged = dict(latest)
+    for group in ("products", "seconds"):
+        merged[group] = {
+            engine: {
+                kind: earlier[group].get(engine, {}).get(kind, 0)
+                + latest[group].get(engine, {}).get(kind, 0)
+                for kind in ("forward", "recompute", "input_gradient")
+            }
+            for engine in sorted(earlier[group].keys() | latest[group].keys())
+        }
+    merged["rows"] = {key: earlier["rows"][key] + latest["rows"][key] for key in latest["rows"]}
+    merged["fallbacks"] = [*earlier["fallbacks"], *latest["fallbacks"]]
+    return merged

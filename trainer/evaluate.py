@@ -1,0 +1,144 @@
+"""How well the labels of held-out examples are predicted; base and adapter by the same ruler.
+
+A label's score is the summed log-likelihood of its tokens and the end token after the prompt, under
+the model's own chat template: the probability that the answer is exactly this label. The prediction
+is the label with the highest score. All labels of a prompt are branches of one packed sequence, so
+the prompt is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainer.dataset import TokenExample
+from trainer.lora import LoraAdapter
+from trainer.models.decoder import Decoder
+from trainer.packing import SegmentTree, common_prefix
+
+_TOKENS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class RowScore:
+    """One held-out example, scored."""
+
+    example_id: int
+    label: str
+    predicted: str | None
+    """The label with the highest score; None if the adapter declares no labels."""
+    label_nll: float | None
+    """-log of the true label's share of the probability of all declared labels."""
+    answer_nll: float
+    """-log likelihood of the true answer, summed over its tokens."""
+    answer_tokens: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a whole holdout."""
+
+    rows: list[RowScore]
+
+    def summary(self) -> dict[str, float | None]:
+        """Mean token loss, mean label NLL and accuracy; the latter two None without labels."""
+        if not self.rows:
+            return {"loss": None, "label_nll": None, "accuracy": None}
+        tokens = sum(row.answer_tokens for row in self.rows)
+        nlls = [row.label_nll for row in self.rows if row.label_nll is not None]
+        right = [row.predicted == row.label for row in self.rows if row.predicted is not None]
+        return {
+            "loss": sum(row.answer_nll for row in self.rows) / tokens,
+            "label_nll": sum(nlls) / len(nlls) if nlls else None,
+            "accuracy": sum(right) / len(right) if right else None,
+        }
+
+
+def evaluate(
+    decoder: Decoder,
+    adapter: LoraAdapter | None,
+    examples: Sequence[TokenExample],
+    label_answers: Mapping[str, Sequence[int]],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Score held-out examples.
+
+    Args:
+        decoder: the base model.
+        adapter: None measures the bare base.
+        examples: the holdout.
+        label_answers: the answer tokens (label, end token) of each declared label; empty if the
+            adapter declares none, and then only the true answer is scored.
+        progress: called with (done, total); may raise to stop.
+    """
+    shared = common_prefix([example.prompt for example in examples])
+    branches = sum(len(answer) - 1 for answer in label_answers.values())
+    rows: list[RowScore] = []
+    part: list[TokenExample] = []
+    used = shared
+    for example in examples:
+        own = len(example.prompt) - shared + max(branches, len(example.answer) - 1)
+        if part and used + own > _TOKENS_AT_ONCE:
+            rows += _score(decoder, adapter, part, shared, label_answers)
+            progress(len(rows), len(examples))
+            part, used = [], shared
+        part.append(example)
+        used += own
+    if part:
+        rows += _score(decoder, adapter, part, shared, label_answers)
+        progress(len(rows), len(examples))
+    return Evaluation(rows)
+
+
+@torch.no_grad()
+def _score(
+    decoder: Decoder,
+    adapter: LoraAdapter | None,
+    examples: Sequence[TokenExample],
+    shared: int,
+    label_answers: Mapping[str, Sequence[int]],
+) -> list[RowScore]:
+    tree = SegmentTree()
+    root = tree.add(examples[0].prompt[:shared])
+    rows: list[int] = []
+    targets: list[int] = []
+    spans: list[dict[str, slice]] = []
+    for example in examples:
+        prompt = tree.add(example.prompt[shared:], root)
+        spans.append({})
+        for label, answer in (label_answers or {example.label: example.answer}).items():
+            first = len(tree)
+            tree.add(answer[:-1], prompt)
+            start = len(targets)
+            rows += [tree.last_row(prompt), *range(first, len(tree))]
+            targets += answer
+            spans[-1][label] = slice(start, len(targets))
+    distinct, place = torch.unique(torch.tensor(rows), return_inverse=True)
+    hidden = decoder.hidden(tree.pack(), adapter)
+    log_probabilities = torch.log_softmax(decoder.logits(hidden[distinct]).double(), dim=-1)
+    found = log_probabilities[place, torch.tensor(targets)]
+    return [
+        _row(
+            example,
+            {label: float(found[span].sum()) for label, span in own.items()},
+            bool(label_answers),
+        )
+        for example, own in zip(examples, spans, strict=True)
+    ]
+
+
+def _row(example: TokenExample, scores: Mapping[str, float], declared: bool) -> RowScore:
+    answer_nll = -scores[example.label]
+    if not declared:
+        return RowScore(example.id, example.label, None, None, answer_nll, len(example.answer))
+    total = float(torch.logsumexp(torch.tensor(list(scores.values()), dtype=torch.float64), 0))
+    return RowScore(
+        example.id,
+        example.label,
+        max(scores, key=scores.__getitem__),
+        total + answer_nll,
+        answer_nll,
+        len(example.answer),
+    )

@@ -1,0 +1,48 @@
+"""Exact gradients by backpropagation: the frozen products on the engine, the graph on the CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from trainer.dataset import TokenExample
+from trainer.lora import LoraAdapter
+from trainer.loss import answer_loss, label_tokens, micro_batches
+from trainer.methods.method import BatchResult
+from trainer.models.decoder import Decoder
+
+
+class FirstOrder:
+    """Backpropagation over micro-batches; a token counts the same in whichever it falls."""
+
+    name = "first_order"
+
+    def __init__(
+        self, decoder: Decoder, adapter: LoraAdapter, *, micro_batch_tokens: int, recompute: bool
+    ) -> None:
+        """Bind the model and the adapter whose gradients are wanted."""
+        self._decoder = decoder
+        self._adapter = adapter
+        self._micro_batch_tokens = micro_batch_tokens
+        self._recompute = recompute
+
+    def accumulate(self, batch: Sequence[TokenExample]) -> BatchResult:
+        """See `Method.accumulate`.
+
+        Raises:
+            FloatingPointError: if the loss isn't finite.
+        """
+        total_labels, total_loss, total_tokens = label_tokens(batch), 0.0, 0
+        for shared, part in micro_batches(batch, self._micro_batch_tokens):
+            summed, tokens = answer_loss(
+                self._decoder, self._adapter, part, shared, recompute=self._recompute
+            )
+            loss = summed / total_labels
+            if not math.isfinite(loss.item()):
+                raise FloatingPointError(
+                    f"expected a finite loss, found {loss.item()}; lower the learning rate"
+                )
+            loss.backward()
+            total_loss += loss.item()
+            total_tokens += tokens
+        return BatchResult(total_loss, total_tokens, total_labels)

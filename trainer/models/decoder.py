@@ -1,0 +1,155 @@
+"""The Llama decoder: frozen products on the engine, everything between them here in fp32.
+
+A layer is four frozen products, since linears that share an input are one product:
+
+    x ─ norm ─▶ qkv ─▶ rope, attention ─▶ o ─▶ + ─ norm ─▶ gate_up ─▶ silu(gate)·up ─▶ down ─▶ +
+        [T,H]    [T,nq+2nkv]        [T,nq]  [T,H]    [T,2F]                   [T,F]     [T,H]
+
+Tokens come packed: several examples in one sequence [T], with an attention mask that keeps them
+apart (`trainer/packing.py`). Equal to `transformers`' LlamaForCausalLM on the same effective
+weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from npu.engine import Engine
+from npu.weights import FrozenWeights
+
+from trainer.frozen_linear import frozen_linear
+from trainer.lora import LoraAdapter
+from trainer.models.config import DecoderConfig
+from trainer.models.rope import rope_tables, rotate
+from trainer.packing import Packed
+from trainer.recompute import recomputed
+
+NOT_ON_ENGINE = (
+    {"what": "embedding lookup", "why": "a row is copied, nothing is multiplied"},
+    {"what": "RMSNorm weights", "why": "element-wise vectors, no matrix"},
+    {"what": "attention scores and values", "why": "both factors are activations, none is frozen"},
+    {"what": "lora_A and lora_B", "why": "trainable, so they stay on the CPU"},
+)
+"""What the model multiplies outside the engine, by name, with the reason."""
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Root mean square normalisation over the last axis, weighted (Zhang & Sennrich, 2019)."""
+    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
+
+
+class Decoder:
+    """One base model: its configuration, its frozen weights and the engine that multiplies them."""
+
+    def __init__(self, config: DecoderConfig, weights: FrozenWeights, engine: Engine) -> None:
+        """Bind the three; nothing is copied but the norm vectors."""
+        self.config = config
+        self.engine = engine
+        self._embedding = weights.matrices["embed_tokens"]
+        self._vectors = {
+            name: torch.tensor(vector, dtype=torch.float32)
+            for name, vector in weights.vectors.items()
+        }
+        self._head = "embed_tokens" if config.tie_word_embeddings else "lm_head"
+
+    def hidden(
+        self, packed: Packed, adapter: LoraAdapter | None = None, *, recompute: bool = False
+    ) -> torch.Tensor:
+        """Final normalised hidden states.
+
+        Args:
+            packed: the tokens, their positions and who may attend to whom; T tokens.
+            adapter: LoRA applied un-merged, or None for the bare base model.
+            recompute: keep only each layer's input and compute it again in the backward pass.
+
+        Returns:
+            fp32 [T, hidden_size].
+        """
+        config = self.config
+        tables = rope_tables(packed.positions, config.head_dim, config.rope_theta)
+        x = torch.from_numpy(self._embedding.rows(packed.ids.numpy()))
+        for layer in range(config.num_hidden_layers):
+
+            def block(x: torch.Tensor, layer: int = layer) -> torch.Tensor:
+                return self._block(layer, x, tables, packed.mask, adapter)
+
+            if recompute and adapter is not None and torch.is_grad_enabled():
+                x = recomputed(block, x, adapter.layer_parameters(layer))
+            else:
+                x = block(x)
+        return rms_norm(x, self._vectors["norm"], config.rms_norm_eps)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Next-token logits [L, vocab_size] of the chosen rows of `hidden`, [L, hidden_size]."""
+        return frozen_linear(hidden, self.engine, self._head)
+
+    def _block(
+        self,
+        layer: int,
+        x: torch.Tensor,
+        tables: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor,
+        adapter: LoraAdapter | None,
+    ) -> torch.Tensor:
+        prefix, eps = f"layers.{layer}.", self.config.rms_norm_eps
+        normed = rms_norm(x, self._vectors[prefix + "input_layernorm"], eps)
+        x = x + self._attention(layer, normed, tables, mask, adapter)
+        normed = rms_norm(x, self._vectors[prefix + "post_attention_layernorm"], eps)
+        gate, up = self._linear(
+            layer, "mlp.gate_up_proj", ("gate_proj", "up_proj"), normed, adapter
+        )
+        (down,) = self._linear(layer, "mlp.down_proj", ("down_proj",), F.silu(gate) * up, adapter)
+        return x + down
+
+    def _attention(
+        self,
+        layer: int,
+        x: torch.Tensor,
+        tables: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor,
+        adapter: LoraAdapter | None,
+    ) -> torch.Tensor:
+        config = self.config
+        tokens, repeats = len(x), config.num_attention_heads // config.num_key_value_heads
+        q, k, v = self._linear(
+            layer, "self_attn.qkv_proj", ("q_proj", "k_proj", "v_proj"), x, adapter
+        )
+        q = rotate(q.view(tokens, -1, config.head_dim), *tables).transpose(0, 1)
+        k = rotate(k.view(tokens, -1, config.head_dim), *tables).transpose(0, 1)
+        v = v.view(tokens, -1, config.head_dim).transpose(0, 1)
+        k, v = k.repeat_interleave(repeats, 0), v.repeat_interleave(repeats, 0)
+        attended = F.scaled_dot_product_attention(
+            q[None], k[None], v[None], attn_mask=mask[None, None]
+        )[0]
+        attended = attended.transpose(0, 1).reshape(tokens, -1)
+        (out,) = self._linear(layer, "self_attn.o_proj", ("o_proj",), attended, adapter)
+        return out
+
+    def _linear(
+        self,
+        layer: int,
+        product: str,
+        targets: Sequence[str],
+        x: torch.Tensor,
+        adapter: LoraAdapter | None,
+    ) -> list[torch.Tensor]:
+        """One frozen product, split into the outputs of its linears, each with its LoRA delta."""
+        y = frozen_linear(x, self.engine, f"layers.{layer}.{product}")
+        if len(targets) == 1:
+            outputs = [y]
+        else:
+            sizes = [self._out_features(target) for target in targets]
+            outputs = [part.contiguous() for part in y.split(sizes, dim=1)]
+        if adapter is None:
+            return outputs
+        deltas = (adapter.delta(layer, target, x) for target in targets)
+        return [out if d is None else out + d for out, d in zip(outputs, deltas, strict=True)]
+
+    def _out_features(self, target: str) -> int:
+        config = self.config
+        if target in ("gate_proj", "up_proj"):
+            return config.intermediate_size
+        heads = config.num_attention_heads if target == "q_proj" else config.num_key_value_heads
+        return heads * config.head_dim

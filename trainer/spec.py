@@ -1,0 +1,146 @@
+"""What one run was asked to do: `runs/<id>/spec.json`, written once by the daemon.
+
+Everything that decides the numbers of a run is in here or in the data, so that a resumed run is the
+same run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SPEC_VERSION = 1
+MINIMUM_STEPS = 40
+"""Fewer steps only teach the format of the labels (measured on 300-row sets, SmolLM2-135M)."""
+
+
+class SpecError(ValueError):
+    """The spec is not one this worker can follow; the message names the field."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How to optimise."""
+
+    seed: int = 0
+    batch_size: int = 8
+    """Examples per optimizer step."""
+    epochs: float = 2.0
+    """Passes over the training examples if `steps` isn't given; at least `MINIMUM_STEPS` steps."""
+    steps: int | None = None
+    learning_rate: float | None = None
+    """Peak rate; None chooses by the number of steps."""
+    schedule: str = "linear"
+    """Decay to zero after the warm-up: `linear`, `cosine`, or `constant` for none."""
+    warmup_fraction: float = 0.1
+    """Share of the steps that warm up, at most five steps."""
+    max_grad_norm: float = 1.0
+    weight_decay: float = 0.0
+    checkpoint_every_steps: int = 10
+    checkpoint_every_seconds: float = 120.0
+    micro_batch_tokens: int = 512
+    """Tokens computed at once; a batch with more is accumulated."""
+    recompute: bool = True
+    """Keep only each layer's input and compute the layer again in the backward pass."""
+
+    def total_steps(self, examples: int) -> int:
+        """Optimizer steps of a run over this many training examples."""
+        if self.steps is not None:
+            return self.steps
+        return max(MINIMUM_STEPS, math.ceil(self.epochs * examples / self.batch_size))
+
+    def peak_learning_rate(self, total_steps: int) -> float:
+        """The given rate, or 1e-3 for runs of 75 steps and more and 2e-3 for shorter ones."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 1e-3 if total_steps >= 75 else 2e-3
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run of one adapter over fixed lists of examples."""
+
+    run_id: int
+    adapter_id: int
+    adapter: str
+    client: str
+    method: str
+    model_name: str
+    base_hash: str
+    rank: int
+    alpha: float
+    targets: tuple[str, ...]
+    use_rslora: bool
+    labels: tuple[str, ...] | None
+    max_tokens: int
+    too_long: str
+    train_example_ids: tuple[int, ...]
+    holdout_example_ids: tuple[int, ...]
+    active_version: str | None
+    training: TrainingSettings
+    engine: str
+    threads: int
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.training.total_steps(len(self.train_example_ids))
+
+    def shape(self) -> dict[str, Any]:
+        """The settings a checkpoint must agree with to be resumed, JSON-able."""
+        return {
+            "method": self.method,
+            "rank": self.rank,
+            "alpha": self.alpha,
+            "targets": list(self.targets),
+            "use_rslora": self.use_rslora,
+            "max_tokens": self.max_tokens,
+            "training": dataclasses.asdict(self.training),
+        }
+
+    @classmethod
+    def load(cls, path: Path) -> RunSpec:
+        """Read a spec file.
+
+        Raises:
+            SpecError: if a field is missing or not understood.
+        """
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if raw.get("spec_version") != SPEC_VERSION:
+            raise SpecError(
+                f"expected spec_version {SPEC_VERSION}, found {raw.get('spec_version')!r};"
+                " daemon and trainer are of different releases, so restart the daemon"
+            )
+        known = {field.name for field in dataclasses.fields(TrainingSettings)}
+        try:
+            labels = raw["labels"]
+            return cls(
+                run_id=raw["run_id"],
+                adapter_id=raw["adapter_id"],
+                adapter=raw["adapter"],
+                client=raw["client"],
+                method=raw["method"],
+                model_name=raw["model"]["name"],
+                base_hash=raw["model"]["base_hash"],
+                rank=raw["rank"],
+                alpha=float(raw["alpha"]),
+                targets=tuple(raw["targets"]),
+                use_rslora=raw["use_rslora"],
+                labels=None if labels is None else tuple(labels),
+                max_tokens=raw["max_tokens"],
+                too_long=raw["too_long"],
+                train_example_ids=tuple(raw["train_example_ids"]),
+                holdout_example_ids=tuple(raw["holdout_example_ids"]),
+                active_version=raw["active_version"],
+                training=TrainingSettings(
+                    **{key: value for key, value in raw["training"].items() if key in known}
+                ),
+                engine=raw["engine"],
+                threads=raw["threads"],
+            )
+        except KeyError as missing:
+            raise SpecError(f"expected the field {missing} in {path.name}, found none") from missing

@@ -1,0 +1,131 @@
+"""The worker process: `python -m trainer.worker --home HOME --run ID`, started by the daemon.
+
+The one process that holds torch. It takes `worker.lock` for as long as it lives, speaks JSON lines
+on the standard output it was given, and stops in order, with a checkpoint, on SIGTERM or when its
+standard input, a pipe only the daemon holds, reaches its end.
+
+Exit codes: 0 finished, 1 failed, 3 another worker holds the lock, 75 stopped with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from trainer.run import Run, StopRequested
+from trainer.spec import RunSpec
+
+FINISHED, FAILED, LOCKED, STOPPED = 0, 1, 3, 75
+
+_log = logging.getLogger("trainer.worker")
+
+
+class Protocol:
+    """JSON lines to the supervisor, on a duplicate of fd 1.
+
+    fd 1 itself then points to standard error, because native libraries print. A supervisor that is
+    gone must not keep the worker from its checkpoint, so a broken pipe is noted and not raised.
+    """
+
+    def __init__(self, run_id: int) -> None:
+        """Take over fd 1."""
+        self._run_id = run_id
+        self._out: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+        os.dup2(2, 1)
+        self.broken = False
+
+    def emit(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Send one event."""
+        if self.broken:
+            return
+        try:
+            self._out.write(json.dumps({"event": event, "run": self._run_id, **fields}) + "\n")
+        except OSError:
+            self.broken = True
+
+
+class StopFlag:
+    """Why the worker should stop, once it should."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        """Listen for SIGTERM and for the end of standard input."""
+        self._protocol = protocol
+        self._reason: str | None = None
+        signal.signal(signal.SIGTERM, self._on_signal)
+        threading.Thread(target=self._watch_standard_input, daemon=True).start()
+
+    def __call__(self) -> str | None:
+        """The reason, or None."""
+        if self._reason is None and self._protocol.broken:
+            self._reason = "daemon gone"
+        return self._reason
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._reason = self._reason or signal.Signals(number).name
+
+    def _watch_standard_input(self) -> None:
+        while os.read(0, 4096):
+            pass
+        self._reason = self._reason or "daemon gone"
+
+
+def take_lock(path: Path) -> int | None:
+    """Lock the home's worker lock without waiting; None if another process holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def work(home: Path, run_id: int) -> int:
+    """Do the run; returns the exit code."""
+    protocol = Protocol(run_id)
+    if take_lock(home / "worker.lock") is None:
+        _log.error("another worker holds worker.lock; only one may hold torch at a time")
+        return LOCKED
+    stop = StopFlag(protocol)
+    run: Run | None = None
+    try:
+        spec = RunSpec.load(home / "runs" / str(run_id) / "spec.json")
+        run = Run(spec, home, protocol.emit, stop)
+        run.execute()
+    except StopRequested as stopped:
+        protocol.emit("stopped", {"step": stopped.step, "reason": stopped.reason})
+        return STOPPED
+    except Exception as error:
+        _log.exception("run %d failed", run_id)
+        sentence = " ".join(str(error).split()) or type(error).__name__
+        step = None if run is None else run.step
+        protocol.emit("failed", {"step": step, "error": sentence})
+        return FAILED
+    return FINISHED
+
+
+def main() -> None:
+    """Command line of the worker."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.worker", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--run", type=int, required=True)
+    arguments = parser.parse_args()
+    os.umask(0o077)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    sys.exit(work(arguments.home, arguments.run))
+
+
+if __name__ == "__main__":
+    main()
