@@ -1,0 +1,75 @@
+"""What was computed where: counts and seconds per engine, rows, fallbacks with their causes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+Direction = Literal["forward", "input_gradient"]
+"""The two ways a weight is used: y = x W^T, and dx = dy W."""
+
+Product = Literal["forward", "recompute", "input_gradient"]
+"""What a product is for; `recompute` is a forward repeated in the backward pass."""
+
+PRODUCTS: tuple[Product, ...] = ("forward", "recompute", "input_gradient")
+
+
+class Ledger:
+    """The books of one open engine."""
+
+    def __init__(self, engine: str) -> None:
+        """Empty books, in which `engine` already has its rows of zeros."""
+        self._products: dict[str, dict[str, int]] = {}
+        self._seconds: dict[str, dict[str, float]] = {}
+        self._rows_given = 0
+        self._rows_padded = 0
+        self._fallbacks: Counter[tuple[str, str, str | None, Direction | None]] = Counter()
+        self._repeats: Counter[tuple[str, str, Direction]] = Counter()
+        self._add_engine(engine)
+
+    def product(self, engine: str, product: Product, seconds: float) -> None:
+        """Count a product under the engine that delivered it."""
+        self._add_engine(engine)
+        self._products[engine][product] += 1
+        self._seconds[engine][product] += seconds
+
+    def rows(self, *, given: int = 0, padded: int = 0) -> None:
+        """Count rows the caller gave, and rows of zeros added to fill a bucket."""
+        self._rows_given += given
+        self._rows_padded += padded
+
+    def fallback(
+        self, engine: str, cause: str, matrix: str | None, direction: Direction | None
+    ) -> None:
+        """Count a failure of `engine` that another engine made good; None: it never opened."""
+        self._fallbacks[engine, cause, matrix, direction] += 1
+
+    def repeat(self, engine: str, matrix: str, direction: Direction) -> None:
+        """Count a non-finite result that was computed again, on the same engine, smaller."""
+        self._repeats[engine, matrix, direction] += 1
+
+    def report(self) -> dict[str, Any]:
+        """The books as JSON-able values."""
+        return {
+            "products": {engine: dict(counts) for engine, counts in self._products.items()},
+            "seconds": {engine: dict(seconds) for engine, seconds in self._seconds.items()},
+            "rows": {"given": self._rows_given, "padded": self._rows_padded},
+            "fallbacks": [
+                {
+                    "engine": engine,
+                    "cause": cause,
+                    "matrix": matrix,
+                    "direction": direction,
+                    "count": count,
+                }
+                for (engine, cause, matrix, direction), count in self._fallbacks.items()
+            ],
+            "repeats": [
+                {"engine": engine, "matrix": matrix, "direction": direction, "count": count}
+                for (engine, matrix, direction), count in self._repeats.items()
+            ],
+        }
+
+    def _add_engine(self, engine: str) -> None:
+        self._products.setdefault(engine, dict.fromkeys(PRODUCTS, 0))
+        self._seconds.setdefault(engine, dict.fromkeys(PRODUCTS, 0.0))
