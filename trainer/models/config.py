@@ -39,6 +39,7 @@ class DecoderConfig:
     max_position_embeddings: int
 
     def __post_init__(self) -> None:
+        """Check every field's type and range, and what must divide what."""
         if self.family != "llama":
             raise UnsupportedModelError(
                 f"architecture is {self.family!r}; this version trains only 'llama' models"
@@ -98,7 +99,8 @@ class DecoderConfig:
         model_type = config.get("model_type")
         if model_type != "llama":
             raise UnsupportedModelError(
-                f"config.json: model_type is {model_type!r}; this version trains only 'llama' models"
+                f"config.json: model_type is {model_type!r}; "
+                "this version trains only 'llama' models"
             )
         _refuse_huggingface_extras(config)
         heads = _required_int(config, "num_attention_heads")
@@ -129,8 +131,8 @@ class DecoderConfig:
     ) -> "DecoderConfig":
         """Read GGUF metadata of `general.architecture` llama.
 
-        `vocab_size` is the number of rows of `token_embd.weight`, and the head is tied when the file
-        has no `output.weight`: the metadata doesn't say either reliably.
+        `vocab_size` is the number of rows of `token_embd.weight`, and the head is tied when the
+        file has no `output.weight`: the metadata doesn't say either reliably.
         """
         architecture = metadata.get("general.architecture")
         if architecture != "llama":
@@ -146,7 +148,8 @@ class DecoderConfig:
         for key in ("llama.attention.value_length", "llama.rope.dimension_count"):
             if metadata.get(key, head_dim) != head_dim:
                 raise UnsupportedModelError(
-                    f"{key} is {metadata[key]!r}; this version needs it equal to the head size {head_dim}"
+                    f"{key} is {metadata[key]!r}; "
+                    f"this version needs it equal to the head size {head_dim}"
                 )
         key_value_heads = metadata.get("llama.attention.head_count_kv", heads)
         if type(key_value_heads) is not int:
@@ -196,7 +199,7 @@ def _refuse_huggingface_extras(config: Mapping[str, Any]) -> None:
 
 
 def _huggingface_rope_theta(config: Mapping[str, Any]) -> Any:
-    """The rotary base: `rope_theta` (transformers 4) or inside `rope_parameters` (transformers 5)."""
+    """The rotary base: `rope_theta` (transformers 4) or in `rope_parameters` (transformers 5)."""
     theta = config.get("rope_theta", 10000.0)
     for key in ("rope_scaling", "rope_parameters"):
         parameters = config.get(key)
