@@ -1,0 +1,1 @@
+"""What is kept: clients, adapters, examples, runs and versions in one SQLite file."""

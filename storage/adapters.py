@@ -1,0 +1,61 @@
+"""Adapters: a client's named LoRAs."""
+
+import secrets
+from collections.abc import Sequence
+
+from sqlmodel import Session, col, select
+
+from storage.tables import Adapter
+
+
+class AdapterExistsError(Exception):
+    """This client has an adapter of that name already; choose another name."""
+
+    def __init__(self) -> None:
+        """Say what the class says."""
+        super().__init__(self.__doc__)
+
+
+def create(session: Session, adapter: Adapter) -> Adapter:
+    """Keep a new adapter; its key is drawn here.
+
+    Raises:
+        AdapterExistsError: the name is taken.
+    """
+    if find(session, adapter.client_id, adapter.name) is not None:
+        raise AdapterExistsError
+    adapter.key = secrets.token_bytes(32)
+    session.add(adapter)
+    session.flush()
+    return adapter
+
+
+def find(session: Session, client_id: int, name: str) -> Adapter | None:
+    """The client's adapter of that name."""
+    return session.exec(
+        select(Adapter).where(Adapter.client_id == client_id, Adapter.name == name)
+    ).one_or_none()
+
+
+def by_id(session: Session, adapter_id: int) -> Adapter | None:
+    """The adapter with that id, whoever owns it."""
+    return session.get(Adapter, adapter_id)
+
+
+def of_client(session: Session, client_id: int) -> Sequence[Adapter]:
+    """All adapters of the client, by name."""
+    return session.exec(
+        select(Adapter).where(Adapter.client_id == client_id).order_by(col(Adapter.name))
+    ).all()
+
+
+def data_key(session: Session, adapter_id: int) -> bytes:
+    """The 32 bytes that key hashes of this adapter's texts.
+
+    Raises:
+        LookupError: there is no such adapter.
+    """
+    key = session.exec(select(Adapter.key).where(Adapter.id == adapter_id)).one_or_none()
+    if key is None:
+        raise LookupError(f"there is no adapter {adapter_id} in this database")
+    return key

@@ -1,0 +1,179 @@
+"""The database file: one writer, many readers, and the settings that make a commit durable.
+
+Every write goes through one connection behind one lock and begins with ``BEGIN IMMEDIATE``, so a
+verb that reads and then writes never meets ``SQLITE_BUSY`` half-way and never acts on a stale
+read. Readers each see a snapshot and never wait for the writer (write-ahead log).
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.pool import QueuePool, StaticPool
+from sqlmodel import Session
+
+from storage.migrations import migrate, require_current
+
+BUSY_TIMEOUT_MS = 5_000
+"""How long SQLite itself waits for a lock held by another process (a backup, a shell)."""
+
+READERS_KEPT = 4
+READERS_MOST = 16
+
+_WRITER_PRAGMAS = (
+    f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # a commit returns only once the log is on the disk
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA secure_delete = ON",  # deleted text is overwritten with zeros
+    "PRAGMA temp_store = MEMORY",  # no example text in temporary files
+)
+_READER_PRAGMAS = (
+    f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
+    "PRAGMA query_only = ON",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+class DatabaseFileError(Exception):
+    """The file is not a database that this program can open; the message says which and why."""
+
+
+class ReadOnlyDatabaseError(Exception):
+    """This database was opened read-only; only the daemon writes."""
+
+    def __init__(self) -> None:
+        """Say what the class says."""
+        super().__init__(self.__doc__)
+
+
+class Database:
+    """The lorad database at ``path``, created and migrated when needed.
+
+    Use as a context manager or call `close`. Only the daemon opens it this way; the worker uses
+    `open_readonly`.
+
+    Raises:
+        DatabaseFileError: the file is not an SQLite database.
+        storage.migrations.SchemaVersionError: the file was written by a newer lorad.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open, create or migrate the file."""
+        self.path = path
+        self._create_private_file()
+        self._write_lock = threading.Lock()
+        self._writer: Engine | None = _engine(path, "rwc", _WRITER_PRAGMAS, "BEGIN IMMEDIATE", 0)
+        try:
+            with self._writer.connect() as connection:
+                migrate(connection)
+        except DatabaseError as error:
+            self._writer.dispose()
+            raise DatabaseFileError(f"{path} can't be opened as a database: {error.orig}") from None
+        except Exception:
+            self._writer.dispose()
+            raise
+        self._readers = _engine(path, "rw", _READER_PRAGMAS, "BEGIN", READERS_KEPT)
+
+    @classmethod
+    def open_readonly(cls, path: Path) -> Self:
+        """Open an existing database without ever migrating or writing it.
+
+        Raises:
+            DatabaseFileError: there is no such file, or it is not a database.
+            storage.migrations.SchemaVersionError: the file has another schema than this program.
+        """
+        if not path.is_file():
+            raise DatabaseFileError(f"{path} does not exist; start the daemon once to create it")
+        database = cls.__new__(cls)
+        database.path = path
+        database._write_lock = threading.Lock()
+        database._writer = None
+        database._readers = _engine(path, "ro", _READER_PRAGMAS, "BEGIN", READERS_KEPT)
+        try:
+            with database._readers.connect() as connection:
+                require_current(connection)
+        except DatabaseError as error:
+            database.close()
+            raise DatabaseFileError(f"{path} can't be opened as a database: {error.orig}") from None
+        except Exception:
+            database.close()
+            raise
+        return database
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """The one writer's session: commits when the block ends, rolls back when it raises.
+
+        When the block has ended, what it wrote is on the disk.
+        """
+        if self._writer is None:
+            raise ReadOnlyDatabaseError
+        with self._write_lock, Session(self._writer, expire_on_commit=False) as session:
+            session.execute(text("SELECT 1"))  # begins: the block reads nothing older than this
+            yield session
+            session.commit()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session that sees one snapshot of the database and can't write."""
+        with Session(self._readers, expire_on_commit=False) as session:
+            yield session
+
+    def close(self) -> None:
+        """Close every connection; the last one folds the write-ahead log into the file."""
+        self._readers.dispose()
+        if self._writer is not None:
+            self._writer.dispose()
+
+    def __enter__(self) -> Self:
+        """The open database."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _create_private_file(self) -> None:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)  # SQLite gives the log and its index the same mode
+        finally:
+            os.close(descriptor)
+
+
+def _engine(path: Path, mode: str, pragmas: tuple[str, ...], begin: str, readers: int) -> Engine:
+    pool: dict[str, Any] = {"poolclass": StaticPool}
+    if readers:
+        pool = {
+            "poolclass": QueuePool,
+            "pool_size": readers,
+            "max_overflow": READERS_MOST - readers,
+        }
+    engine = create_engine(
+        f"sqlite:///{path.absolute().as_uri()}?mode={mode}&uri=true",
+        connect_args={"check_same_thread": False},
+        hide_parameters=True,  # an error's text must not carry an example's text into a log
+        **pool,
+    )
+
+    # The sqlite3 module would otherwise begin transactions on its own, deferred and too late:
+    # https://docs.sqlalchemy.org/en/20/dialects/sqlite.html#pysqlite-serializable
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in pragmas:
+            cursor.execute(pragma)
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin_transaction(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine

@@ -1,0 +1,99 @@
+"""Runs: each one training of an adapter, from the queue to its end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import update
+from sqlmodel import Session, col, select
+
+from storage.clock import now_ms
+from storage.tables import UNFINISHED, Adapter, Run, RunStatus
+
+
+def enqueue(session: Session, adapter_id: int) -> Run:
+    """A new queued run. The caller has made sure that the adapter has no unfinished one."""
+    run = Run(adapter_id=adapter_id)
+    session.add(run)
+    session.flush()
+    return run
+
+
+def requeue(session: Session, run: Run) -> None:
+    """Queue an interrupted or running run again; it goes on under its own id."""
+    run.status, run.phase, run.finished_at = "queued", None, None
+    session.add(run)
+
+
+def find(session: Session, client_id: int, run_id: int) -> Run | None:
+    """The client's run with that id."""
+    return session.exec(
+        select(Run)
+        .join(Adapter, col(Adapter.id) == Run.adapter_id)
+        .where(Run.id == run_id, Adapter.client_id == client_id)
+    ).one_or_none()
+
+
+def by_id(session: Session, run_id: int) -> Run | None:
+    """The run with that id, whoever owns it."""
+    return session.get(Run, run_id)
+
+
+def of_adapter(session: Session, adapter_id: int) -> Sequence[Run]:
+    """The adapter's runs, newest first."""
+    return session.exec(
+        select(Run).where(Run.adapter_id == adapter_id).order_by(col(Run.id).desc())
+    ).all()
+
+
+def unfinished(session: Session, adapter_id: int) -> Run | None:
+    """The adapter's one queued, running or interrupted run."""
+    return session.exec(
+        select(Run).where(Run.adapter_id == adapter_id, col(Run.status).in_(UNFINISHED))
+    ).one_or_none()
+
+
+def latest(session: Session, adapter_id: int) -> Run | None:
+    """The adapter's newest run, whatever its state."""
+    return session.exec(
+        select(Run).where(Run.adapter_id == adapter_id).order_by(col(Run.id).desc()).limit(1)
+    ).one_or_none()
+
+
+def next_queued(session: Session) -> Run | None:
+    """The queued run to start next: the oldest, so a run that was begun before goes first."""
+    return session.exec(
+        select(Run).where(Run.status == "queued").order_by(col(Run.id)).limit(1)
+    ).one_or_none()
+
+
+def running(session: Session) -> Run | None:
+    """The one run that is being trained."""
+    return session.exec(select(Run).where(Run.status == "running")).one_or_none()
+
+
+def start(session: Session, run: Run) -> None:
+    """Mark a queued run as running."""
+    run.status, run.error, run.finished_at = "running", None, None
+    run.started_at = run.started_at or now_ms()
+    session.add(run)
+
+
+def progress(session: Session, run_id: int, values: dict[str, Any]) -> None:
+    """Write what the worker reported into the run's columns of these names."""
+    session.exec(update(Run).where(col(Run.id) == run_id).values(**values))
+
+
+def end(session: Session, run: Run, status: RunStatus, error: str | None) -> None:
+    """Take a run out of training: completed, failed or interrupted, with the reason in words."""
+    run.status, run.error, run.phase = status, error, None
+    run.finished_at = None if status == "interrupted" else now_ms()
+    session.add(run)
+
+
+def interrupt_running(session: Session, reason: str) -> None:
+    """Mark what an earlier daemon left as running as interrupted."""
+    session.exec(
+        update(Run)
+        .where(col(Run.status) == "running")
+        .values(status="interrupted", phase=None, error=reason)
+    )

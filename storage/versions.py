@@ -1,0 +1,59 @@
+"""Versions: finished adapters and their measurements; at most one per adapter is active."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, update
+from sqlmodel import Session, col, select
+
+from storage.tables import Version
+
+
+def add(session: Session, version: Version) -> Version:
+    """Keep a new version under the adapter's next number; an active one replaces the active one."""
+    highest = session.exec(
+        select(func.max(Version.number)).where(Version.adapter_id == version.adapter_id)
+    ).one()
+    version.number = (highest or 0) + 1
+    if version.active:
+        session.exec(
+            update(Version)
+            .where(col(Version.adapter_id) == version.adapter_id, col(Version.active))
+            .values(active=False)
+        )
+    session.add(version)
+    session.flush()
+    return version
+
+
+def of_adapter(session: Session, adapter_id: int) -> Sequence[Version]:
+    """The adapter's versions, newest first."""
+    return session.exec(
+        select(Version).where(Version.adapter_id == adapter_id).order_by(col(Version.number).desc())
+    ).all()
+
+
+def find(session: Session, adapter_id: int, number: int) -> Version | None:
+    """The adapter's version with that number."""
+    return session.exec(
+        select(Version).where(Version.adapter_id == adapter_id, Version.number == number)
+    ).one_or_none()
+
+
+def of_run(session: Session, run_id: int) -> Version | None:
+    """The version that the run produced."""
+    return session.exec(select(Version).where(Version.run_id == run_id)).one_or_none()
+
+
+def numbers_by_run(session: Session, adapter_id: int) -> dict[int, int]:
+    """``{run id: version number}`` of the adapter."""
+    rows = session.exec(
+        select(Version.run_id, Version.number).where(Version.adapter_id == adapter_id)
+    )
+    return dict(rows.all())
+
+
+def active(session: Session, adapter_id: int) -> Version | None:
+    """The adapter's active version."""
+    return session.exec(
+        select(Version).where(Version.adapter_id == adapter_id, col(Version.active))
+    ).one_or_none()

@@ -1,0 +1,94 @@
+import pytest
+
+from storage import clients, runs, versions
+from storage.adapters import AdapterExistsError
+from storage.database import Database
+from storage.tables import Adapter, Version
+from tests.storage.conftest import new_adapter
+
+
+def finished_version(database: Database, adapter: Adapter, *, active: bool) -> Version:
+    with database.write() as session:
+        run = runs.enqueue(session, adapter.id)
+        runs.end(session, run, "completed", None)
+        return versions.add(
+            session,
+            Version(
+                adapter_id=adapter.id,
+                run_id=run.id,
+                path=f"run-{run.id}",
+                metrics={},
+                manifest={},
+                verdict="promoted" if active else "rejected",
+                verdict_reason="because",
+                active=active,
+            ),
+        )
+
+
+def test_versions_count_up_per_adapter_and_the_newest_promoted_is_active(
+    database: Database, adapter: Adapter
+) -> None:
+    other = new_adapter(database, "mail")
+    made = [finished_version(database, adapter, active=active) for active in (True, True, False)]
+    assert [version.number for version in made] == [1, 2, 3]
+    assert finished_version(database, other, active=True).number == 1
+    with database.read() as session:
+        active = versions.active(session, adapter.id)
+        assert active is not None
+        assert active.number == 2
+        listed = versions.of_adapter(session, adapter.id)
+        assert [(version.number, version.active) for version in listed] == [
+            (3, False),
+            (2, True),
+            (1, False),
+        ]
+
+
+def test_begun_runs_go_first(database: Database, adapter: Adapter) -> None:
+    other = new_adapter(database, "mail")
+    with database.write() as session:
+        begun = runs.enqueue(session, adapter.id)
+        runs.start(session, begun)
+        runs.end(session, begun, "interrupted", "killed")
+        fresh = runs.enqueue(session, other.id)
+        assert runs.next_queued(session) is fresh
+        runs.requeue(session, begun)
+        assert runs.next_queued(session) is begun
+
+
+def test_what_a_dead_daemon_left_running_is_interrupted(
+    database: Database, adapter: Adapter
+) -> None:
+    with database.write() as session:
+        run = runs.enqueue(session, adapter.id)
+        runs.start(session, run)
+    with database.write() as session:
+        runs.interrupt_running(session, "the daemon ended")
+    with database.read() as session:
+        kept = runs.latest(session, adapter.id)
+        assert kept is not None
+        assert (kept.status, kept.error) == ("interrupted", "the daemon ended")
+        assert runs.running(session) is None
+
+
+def test_another_client_finds_nothing(database: Database, adapter: Adapter) -> None:
+    with database.write() as session:
+        stranger = clients.put(session, "stranger", b"\x07" * 32)
+        run = runs.enqueue(session, adapter.id)
+    with database.read() as session:
+        assert runs.find(session, adapter.client_id, run.id) is not None
+        assert runs.find(session, stranger.id, run.id) is None
+
+
+def test_a_name_is_taken_once(database: Database, adapter: Adapter) -> None:
+    with pytest.raises(AdapterExistsError):
+        new_adapter(database, adapter.name)
+
+
+def test_putting_a_client_again_changes_its_token(database: Database) -> None:
+    with database.write() as session:
+        first = clients.put(session, "app", b"\x01" * 32)
+        second = clients.put(session, "app", b"\x02" * 32)
+        assert first.id == second.id
+        assert [client.token_hash for client in clients.every(session)] == [b"\x02" * 32]
