@@ -1,0 +1,91 @@
+"""A Llama base model out of a GGUF file."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.models.base_model import BaseModel, check_tensors
+from trainer.models.config import DecoderConfig, UnsupportedModelError
+from trainer.models.gguf import GGUFFile
+from trainer.models.gguf_tokenizer import special_tokens_from_gguf, tokenizer_from_gguf
+
+_NAMES = {
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def read_gguf_model(path: Path) -> BaseModel:
+    """Open the file and check everything but the tensors' values.
+
+    Raises GGUFError or UnsupportedModelError naming the key or tensor, OSError if it can't be read.
+    """
+    file = GGUFFile(path)
+    if "rope_freqs.weight" in file.tensors:
+        raise UnsupportedModelError(
+            "tensor rope_freqs.weight holds scaled rotary frequencies; "
+            "this version supports no rope scaling"
+        )
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise UnsupportedModelError("tensor token_embd.weight is missing from the model's files")
+    config = DecoderConfig.from_gguf(
+        file.metadata,
+        vocab_size=embedding.shape[0],
+        tie_word_embeddings="output.weight" not in file.tensors,
+    )
+    found = {name: tensor.shape for name, tensor in file.tensors.items()}
+    check_tensors(config, found, gguf_name)
+    template = file.metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str):
+        raise UnsupportedModelError(
+            "tokenizer.chat_template is missing; use an instruction-tuned model that brings one"
+        )
+
+    def load(name: str) -> npt.NDArray[np.float32]:
+        values = file.load(gguf_name(name))
+        if name.endswith("q_proj"):
+            return unpermute(values, config.num_attention_heads)
+        if name.endswith("k_proj"):
+            return unpermute(values, config.num_key_value_heads)
+        return values
+
+    return BaseModel(
+        config=config,
+        source_format="gguf",
+        tokenizer=tokenizer_from_gguf(file.metadata),
+        chat_template=template,
+        special_tokens=special_tokens_from_gguf(file.metadata),
+        load=load,
+    )
+
+
+def gguf_name(name: str) -> str:
+    """GGUF's name of a decoder's tensor: layers.3.mlp.up_proj is blk.3.ffn_up.weight."""
+    layer = re.fullmatch(r"layers\.(\d+)\.(.+)", name)
+    if layer is None:
+        return f"{_NAMES[name]}.weight"
+    return f"blk.{layer[1]}.{_NAMES[layer[2]]}.weight"
+
+
+def unpermute(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
+    """Rows of q_proj or k_proj [heads * head_dim, hidden] back in Hugging Face's order.
+
+    llama.cpp rotates neighbouring rows, Hugging Face a head's halves, so llama.cpp's converter
+    (`LlamaModel.permute`) interleaves the halves; this is its inverse.
+    """
+    rows, columns = weight.shape
+    pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
+    return pairs.swapaxes(1, 2).reshape(rows, columns)
