@@ -1,0 +1,100 @@
+"""Adapters: creating one, and asking how it is."""
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator, Field
+
+from api_schemas.base import Answer, Label, Name, Request, Timestamp
+from api_schemas.runs import Run
+from api_schemas.training import TrainingOptions
+from api_schemas.versions import Version
+
+DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MAX_TOKENS = 1024
+
+Target = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+
+
+def _distinct_labels(labels: list[str]) -> list[str]:
+    for position, label in enumerate(labels):
+        first = labels.index(label)
+        if first != position:
+            raise ValueError(f"labels {first} and {position} are the same; name each label once")
+    return labels
+
+
+def _canonical_targets(targets: list[Target]) -> list[Target]:
+    if len(set(targets)) != len(targets):
+        raise ValueError("a target occurs twice; name each one once")
+    return sorted(targets, key=TARGETS.index)
+
+
+class NewAdapter(Request):
+    """An adapter to be created. Everything but the name has a default."""
+
+    name: Name
+    base_model: Name = DEFAULT_MODEL
+    labels: (
+        Annotated[
+            list[Label], Field(min_length=2, max_length=200), AfterValidator(_distinct_labels)
+        ]
+        | None
+    ) = Field(default=None, description="The only labels allowed; null: any text is an answer.")
+    rank: int = Field(default=8, ge=1, le=64)
+    alpha: float = Field(default=16.0, gt=0, le=10_000)
+    targets: Annotated[
+        list[Target],
+        Field(min_length=1, max_length=len(TARGETS)),
+        AfterValidator(_canonical_targets),
+    ] = Field(default=list(TARGETS), description="The linears of each layer that get a LoRA.")
+    use_rslora: bool = False
+    method: Literal["first_order"] = "first_order"
+    max_tokens: int | None = Field(
+        default=None,
+        ge=16,
+        le=2**20,
+        description=f"Of prompt and answer; null: {DEFAULT_MAX_TOKENS}, or the model's context "
+        "where that is smaller.",
+    )
+    too_long: Literal["refuse", "cut"] = Field(
+        default="refuse", description="What happens to a longer example at the door."
+    )
+    training: TrainingOptions = TrainingOptions()
+
+
+class ExampleCounts(Answer):
+    """How many examples an adapter has; pending and used are the two parts of train."""
+
+    train: int
+    holdout: int
+    pending: int = Field(description="Training examples that no finished version has seen yet.")
+    used: int
+
+
+class Adapter(Answer):
+    """An adapter and how it is."""
+
+    name: str
+    base_model: str
+    base_hash: str
+    method: str
+    rank: int
+    alpha: float
+    targets: list[str]
+    use_rslora: bool
+    labels: list[str] | None
+    max_tokens: int
+    too_long: Literal["refuse", "cut"]
+    training: TrainingOptions
+    examples: ExampleCounts
+    current_run: Run | None = Field(description="Queued, running or interrupted.")
+    active_version: Version | None
+    not_training_because: str | None = Field(description="In words; null while it is training.")
+    created_at: Timestamp
+
+
+class AdapterList(Answer):
+    """The client's adapters by name."""
+
+    adapters: list[Adapter]

@@ -1,0 +1,80 @@
+"""Examples: what apps hand in, and what they can read back."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from api_schemas.base import Answer, AnswerText, ExternalId, InputText, Request, Timestamp
+
+MOST_EXAMPLES = 500
+"""Examples in one request."""
+
+Split = Literal["train", "holdout"]
+
+
+class PostedExample(Request):
+    """One labelled text. Without ``split`` a keyed hash of the input decides, for good."""
+
+    input: InputText
+    label: AnswerText = Field(description="One of the adapter's labels, when it declares any.")
+    split: Split | None = None
+    external_id: ExternalId | None = Field(
+        default=None, description="The app's own id; sent again, it corrects that example."
+    )
+
+
+class PostedExamples(Request):
+    """Several examples: all are kept, or none."""
+
+    examples: list[PostedExample] = Field(min_length=1, max_length=MOST_EXAMPLES)
+
+
+ONE = "one"
+MANY = "many"
+
+
+def _one_or_many(body: Any) -> str:
+    given = body if isinstance(body, dict) else getattr(body, "model_fields_set", ())
+    return MANY if "examples" in given else ONE
+
+
+ExamplesBody = Annotated[
+    Annotated[PostedExample, Tag(ONE)] | Annotated[PostedExamples, Tag(MANY)],
+    Discriminator(_one_or_many),
+]
+"""One example, or many under ``examples``."""
+
+
+class AcceptedExample(Answer):
+    """An example that is on the disk."""
+
+    id: int
+    split: Split
+    cut_tokens: int = Field(description="Tokens that training will cut from the input's end.")
+
+
+class AcceptedExamples(Answer):
+    """The accepted examples, in the order they were given."""
+
+    examples: list[AcceptedExample]
+
+
+class Example(Answer):
+    """An example as it is kept."""
+
+    id: int
+    input: str
+    label: str
+    split: Split
+    status: Literal["pending", "used"] = Field(
+        description="used: a finished version was trained on it."
+    )
+    external_id: str | None
+    created_at: Timestamp
+
+
+class ExamplePage(Answer):
+    """Some examples by ascending id; ``next`` is the ``after`` of the following page."""
+
+    examples: list[Example]
+    next: int | None

@@ -1,0 +1,46 @@
+"""Runs: asking for a training, and watching it."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from api_schemas.base import Answer, Request, Timestamp
+from api_schemas.training import TrainingOptions
+
+
+class RunRequest(Request):
+    """Train now. ``training`` changes the adapter's options for this one run."""
+
+    training: TrainingOptions | None = None
+
+
+class Run(Answer):
+    """A training and how far it is."""
+
+    id: int
+    adapter: str
+    status: Literal["queued", "running", "interrupted", "completed", "failed"]
+    phase: str | None = Field(description="What the worker is doing, while it runs.")
+    step: int
+    total_steps: int | None
+    epoch: float | None
+    loss: float | None = Field(description="Of the last step: mean NLL per label token.")
+    learning_rate: float | None
+    losses: list[tuple[int, float]] = Field(description="Pairs of step and loss, thinned out.")
+    evaluated: int | None
+    evaluating_total: int | None
+    resumed_from: int | None = Field(description="The step of the checkpoint it went on from.")
+    exact_resume: bool | None
+    exact_resume_reason: str | None
+    engine: dict[str, Any] | None = Field(description="What computes the frozen products, and why.")
+    error: str | None = Field(description="Why it failed or was interrupted.")
+    version: int | None = Field(description="The number of the version it produced.")
+    created_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+
+
+class RunList(Answer):
+    """An adapter's runs, newest first."""
+
+    runs: list[Run]

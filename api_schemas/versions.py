@@ -1,0 +1,60 @@
+"""Versions: finished adapters with their measurements."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api_schemas.base import Answer, Timestamp
+
+
+class Measures(BaseModel):
+    """What was measured on the holdout. Null where it can't be: no labels, or no holdout."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    loss: float | None = Field(default=None, description="Mean NLL per answer token.")
+    label_nll: float | None = Field(
+        default=None, description="NLL of the label, normalised over the declared labels."
+    )
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+
+
+class Metrics(BaseModel):
+    """A version's measurements, all on the same holdout rows."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    holdout: int = Field(ge=0, description="Rows measured on.")
+    train: int = Field(ge=0, description="Rows trained on.")
+    before: Measures = Field(description="The base model.")
+    after: Measures = Field(description="The base model with this version.")
+    active: Measures | None = Field(default=None, description="The version active before.")
+    majority_accuracy: float | None = Field(default=None, ge=0, le=1)
+    recency_prior_accuracy: float | None = Field(default=None, ge=0, le=1)
+
+
+class Version(Answer):
+    """A finished adapter and what became of it."""
+
+    number: int
+    run: int
+    created_at: Timestamp
+    verdict: Literal["promoted", "rejected", "insufficient"]
+    verdict_reason: str
+    active: bool
+    metrics: Metrics
+    base_hash: str
+    exact_resume: bool
+    engine: dict[str, Any]
+
+
+class VersionDetail(Version):
+    """A version with its holdout, row by row."""
+
+    holdout_rows: list[dict[str, Any]]
+
+
+class VersionList(Answer):
+    """An adapter's versions, newest first."""
+
+    versions: list[Version]
