@@ -35,6 +35,7 @@ import numpy as np
 import torch
 
 from npu.errors import EngineError, NonFiniteInput, ProductError
+from npu.htp import find_snapdragon
 from npu.ledger import Direction, Ledger, Product
 from npu.weights import FrozenMatrix, FrozenWeights
 
@@ -45,6 +46,8 @@ __all__ = [
     "NonFiniteInput",
     "ProductError",
     "RequestedEngine",
+    "choose_engine",
+    "create_engine",
     "open_engine",
 ]
 
@@ -193,11 +196,9 @@ def open_engine(
         )
     if threads < 1:
         raise ValueError(f"expected at least 1 thread, found {threads}: give a positive number")
-    from npu.engines.torch_cpu import TorchCpuEngine
-
     torch.set_num_threads(threads)
-    chosen, why = _choose(requested)
-    engine: Engine = TorchCpuEngine(weights.matrices, threads=threads)
+    chosen, why = choose_engine(requested)
+    engine = create_engine("torch_cpu", weights.matrices, threads=threads)
     if chosen != "torch_cpu":
         try:
             engine = _open_tested(chosen, weights, engine, threads, cache_dir)
@@ -209,15 +210,39 @@ def open_engine(
     return engine
 
 
-def _choose(requested: RequestedEngine) -> tuple[EngineName, str]:
+def choose_engine(requested: RequestedEngine) -> tuple[EngineName, str]:
+    """The engine meant by `requested` on this machine, and why."""
     if requested != "auto":
         return requested, "asked for by name"
-    from npu.htp import find_snapdragon
-
     snapdragon = find_snapdragon()
     if snapdragon.found:
         return "qnn", snapdragon.reason
     return "torch_cpu", f"no Snapdragon NPU to use here: {snapdragon.reason}"
+
+
+def create_engine(
+    name: EngineName,
+    matrices: Mapping[str, FrozenMatrix],
+    *,
+    threads: int,
+    fallback: Engine | None = None,
+    cache_dir: Path | None = None,
+) -> Engine:
+    """An engine that hasn't been tested; each is imported only when it is meant to run.
+
+    Raises EngineError if what it needs can't be loaded.
+    """
+    if name == "qnn":
+        from npu.engines.qnn import QnnEngine
+
+        return QnnEngine(matrices, threads=threads, fallback=fallback, cache_dir=cache_dir)
+    if name == "onnx_cpu":
+        from npu.engines.onnx_cpu import OnnxCpuEngine
+
+        return OnnxCpuEngine(matrices, threads=threads, fallback=fallback)
+    from npu.engines.torch_cpu import TorchCpuEngine
+
+    return TorchCpuEngine(matrices, threads=threads)
 
 
 def _open_tested(
@@ -227,18 +252,12 @@ def _open_tested(
     threads: int,
     cache_dir: Path | None,
 ) -> Engine:
-    """Open `qnn` or `onnx_cpu` and let it pass the self-test. Raises EngineError."""
-    from npu.engines.onnx_cpu import OnnxCpuEngine
-    from npu.engines.qnn import QnnEngine
+    """Create the engine `name` and let it pass the self-test. Raises EngineError."""
     from npu.selftest import check_engine
 
-    engine: Engine
-    if name == "qnn":
-        engine = QnnEngine(
-            weights.matrices, threads=threads, fallback=fallback, cache_dir=cache_dir
-        )
-    else:
-        engine = OnnxCpuEngine(weights.matrices, threads=threads, fallback=fallback)
+    engine = create_engine(
+        name, weights.matrices, threads=threads, fallback=fallback, cache_dir=cache_dir
+    )
     check_engine(engine, {matrix.format for matrix in weights.matrices.values()})
     engine.ledger = Ledger(engine.name)
     return engine

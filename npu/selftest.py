@@ -1,0 +1,164 @@
+"""The numerical self-test an engine passes before use; `python -m npu.selftest --engine qnn`.
+
+Several graph forms compile for the NPU and compute something else. What tells them apart is a
+weight that is neither square nor symmetric, both directions, rows of very different sizes, a row
+of zeros, and a number of rows that is no bucket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import numpy as np
+import torch
+
+from npu.engine import Engine, RequestedEngine, choose_engine, create_engine
+from npu.errors import EngineError, NonFiniteInput, ProductError
+from npu.ledger import Direction
+from npu.quantize import CODE_STEP, quantize_int8
+from npu.weight_layout import WeightFormat
+from npu.weights import FrozenMatrix
+
+_N, _K = 80, 48
+_ROW_SIZES = (*np.logspace(-9, 5, 12), 0.0)
+"""Largest gradients and activations seen, and what fp16 alone can't hold, on both ends."""
+
+FP16_TOLERANCE = 2e-3
+"""Relative error of a row: operand and result are rounded to fp16 (at worst 2**-11 = 4.9e-4 each);
+4e-4 is the worst row measured, and a wrong form is off by 0.1 or more."""
+
+FP32_TOLERANCE = 1e-5
+"""Relative error of a row in fp32: a sum of 80 terms, each rounded at 2**-24 = 6e-8."""
+
+
+@dataclass(frozen=True)
+class SelfTestCase:
+    """The outcome for one weight format and direction."""
+
+    format: WeightFormat
+    direction: Direction
+    rows: int
+    worst: float | None
+    """Largest relative error of a row; None if the result was not even finite."""
+    tolerance: float
+    passed: bool
+
+
+def run_selftest(engine: Engine, formats: Collection[WeightFormat]) -> list[SelfTestCase]:
+    """Compare `engine` with float64 for each format and direction.
+
+    Raises EngineError if a product can't be computed at all.
+    """
+    cases = []
+    for format in sorted(formats):
+        matrix = _test_matrix(format)
+        for direction in get_args(Direction):
+            try:
+                cases.append(_run_case(engine, matrix, direction))
+            except (ProductError, NonFiniteInput) as error:
+                raise EngineError(
+                    f"the self-test ({format}, {direction}) could not run: {error}"
+                ) from error
+    return cases
+
+
+def check_engine(engine: Engine, formats: Collection[WeightFormat]) -> None:
+    """Raise EngineError naming the first case of the self-test that `engine` fails."""
+    for case in run_selftest(engine, formats):
+        if not case.passed:
+            found = "a wrong or non-finite result" if case.worst is None else f"{case.worst:.1e}"
+            raise EngineError(
+                f"the self-test ({case.format}, {case.direction}) expected an error of at most "
+                f"{case.tolerance:.0e} in every row, found {found}"
+            )
+
+
+def _test_matrix(format: WeightFormat) -> FrozenMatrix:
+    generator = np.random.default_rng(20)
+    row_sizes = np.exp(generator.standard_normal((_N, 1)))
+    weight = (generator.standard_normal((_N, _K)) * row_sizes / np.sqrt(_K)).astype(np.float32)
+    if format == "fp16":
+        return FrozenMatrix("self-test", format, weight.astype(np.float16), None)
+    codes, scale = quantize_int8(weight)
+    return FrozenMatrix("self-test", format, codes, scale)
+
+
+def _run_case(engine: Engine, matrix: FrozenMatrix, direction: Direction) -> SelfTestCase:
+    forward = direction == "forward"
+    weight = matrix.codes.astype(np.float64)
+    if matrix.scale is not None:
+        weight *= CODE_STEP * matrix.scale.astype(np.float64)[:, None]
+    width = _K if forward else _N
+    generator = np.random.default_rng(21)
+    sizes = np.array(_ROW_SIZES)[:, None]
+    operand = (generator.standard_normal((len(sizes), width)) * sizes).astype(np.float32)
+    expected = operand.astype(np.float64) @ (weight.T if forward else weight)
+    result = engine.compute(matrix, direction, torch.from_numpy(operand)).numpy()
+    worst = _worst_row(result, expected)
+    tolerance = FP16_TOLERANCE if engine.form == "inputs" else FP32_TOLERANCE
+    return SelfTestCase(
+        format=matrix.format,
+        direction=direction,
+        rows=len(sizes),
+        worst=worst,
+        tolerance=tolerance,
+        passed=worst is not None and worst <= tolerance,
+    )
+
+
+def _worst_row(result: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float | None:
+    """Largest relative error of a row; a row that must be zero counts with its absolute error."""
+    if result.shape != expected.shape or not np.isfinite(result).all():
+        return None
+    size = np.linalg.norm(expected, axis=1)
+    error = np.linalg.norm(result - expected, axis=1) / np.where(size > 0, size, 1.0)
+    return float(error.max())
+
+
+def _report(requested: RequestedEngine, threads: int) -> dict[str, Any]:
+    name, why = choose_engine(requested)
+    report: dict[str, Any] = {"requested": requested, "engine": name, "why": why}
+    started = time.perf_counter()
+    try:
+        engine = create_engine(name, {}, threads=threads)
+        cases = run_selftest(engine, get_args(WeightFormat))
+    except EngineError as error:
+        return report | {"passed": False, "cause": str(error), "cases": []}
+    return report | {
+        "passed": all(case.passed for case in cases),
+        "cause": None,
+        "device": engine.device,
+        "versions": engine.versions(),
+        "seconds": time.perf_counter() - started,
+        "cases": [asdict(case) for case in cases],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the self-test's outcome as JSON; 0 if the engine passed, 1 if not."""
+    parser = argparse.ArgumentParser(prog="python -m npu.selftest", description=main.__doc__)
+    parser.add_argument("--engine", choices=get_args(RequestedEngine), default="auto")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args(arguments)
+    # Native libraries print to descriptor 1; standard output is for the report alone.
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        report = _report(options.engine, options.threads)
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
+    print(json.dumps(report, indent=2))
+    return 0 if report["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

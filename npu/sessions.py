@@ -1,0 +1,266 @@
+"""onnxruntime sessions on its CPU provider and on Qualcomm's HTP, with every option checked by us.
+
+The QNN provider accepts misspelt options, nonsense values and contradictory SoCs in silence, so
+none reaches it that isn't in the tables below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from npu.context_cache import ContextCache
+from npu.errors import EngineError
+from npu.htp import EMULATED_SOC, SOCS, Soc, is_emulator, soc_name
+
+_log = logging.getLogger(__name__)
+
+QNN_PROVIDER = "QNNExecutionProvider"
+_CPU_PROVIDER = "CPUExecutionProvider"
+_ERRORS_ONLY = 3
+
+_SWITCH = frozenset({"0", "1"})
+_PERFORMANCE_MODES = frozenset(
+    {
+        "burst",
+        "balanced",
+        "default",
+        "high_performance",
+        "high_power_saver",
+        "low_balanced",
+        "low_power_saver",
+        "power_saver",
+        "sustained_high_performance",
+    }
+)
+# None: any text. Source: onnxruntime's documentation of the QNN provider.
+_PROVIDER_OPTIONS: Mapping[str, frozenset[str] | None] = {
+    "backend_path": None,
+    "enable_htp_fp16_precision": _SWITCH,
+    "htp_arch": frozenset(str(soc.htp_arch) for soc in SOCS),
+    "htp_performance_mode": _PERFORMANCE_MODES,
+    "soc_model": frozenset(str(soc.soc_model) for soc in SOCS),
+}
+_SESSION_OPTIONS: Mapping[str, frozenset[str] | None] = {
+    "ep.context_embed_mode": _SWITCH,
+    "ep.context_enable": _SWITCH,
+    "ep.context_file_path": None,
+    "session.disable_cpu_ep_fallback": _SWITCH,
+    "session.intra_op.allow_spinning": _SWITCH,
+}
+
+
+class Session(Protocol):
+    """The part of onnxruntime.InferenceSession that we use."""
+
+    def get_providers(self) -> list[str]:
+        """The execution providers of the session."""
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The named outputs, all for None, of the graph fed with these arrays."""
+
+
+SessionOpener = Callable[[bytes], Session]
+"""Opens a session of an ONNX model given as bytes; raises EngineError."""
+
+
+def cpu_sessions(threads: int) -> SessionOpener:
+    """Sessions on onnxruntime's own CPU provider. Raises EngineError without onnxruntime."""
+    ort = _onnxruntime()
+
+    def open_session(model: bytes) -> Session:
+        options = _session_options(ort, threads, {})
+        return _open(ort, model, options, [_CPU_PROVIDER])
+
+    return open_session
+
+
+class HtpSessions:
+    """Sessions that run whole graphs on the HTP, the emulator's on x86, or fail to open."""
+
+    def __init__(self, *, soc: Soc = EMULATED_SOC, cache_dir: Path | None = None) -> None:
+        """Load onnxruntime-qnn; `soc` is what the emulator imitates, a phone knows its own.
+
+        With `cache_dir`, compiled graphs are kept there. Raises EngineError naming the cause.
+        """
+        self._ort = _onnxruntime()
+        qnn = _register_qnn(self._ort)
+        self._device = _qnn_device(self._ort)
+        self._provider_options = {
+            "backend_path": qnn.get_qnn_htp_path(),
+            "enable_htp_fp16_precision": "1",
+            "htp_performance_mode": "sustained_high_performance",
+        }
+        if is_emulator():
+            self._provider_options |= {
+                "soc_model": str(soc.soc_model),
+                "htp_arch": str(soc.htp_arch),
+            }
+            self.device = f"HTP emulator (x86) soc {soc.soc_model} v{soc.htp_arch}"
+        else:
+            self.device = f"HTP of {soc_name()}"
+        check_provider_options(self._provider_options)
+        self._cache = ContextCache(cache_dir / self._identity()) if cache_dir else None
+
+    def __call__(self, model: bytes) -> Session:
+        """Open a session of `model`, from the cache if it holds it. Raises EngineError."""
+        if self._cache is None:
+            return self._compile(model, {})
+        compiled = self._cache.load(model)
+        try:
+            if compiled is not None:
+                return self._compile(compiled, {})
+            return self._compile_and_keep(model, self._cache)
+        except (EngineError, OSError) as error:
+            _log.warning("a compiled graph could not be kept or reused: %s", error)
+            self._cache.remove(model)
+            return self._compile(model, {})
+
+    def _compile_and_keep(self, model: bytes, cache: ContextCache) -> Session:
+        with tempfile.TemporaryDirectory(prefix="lorad-graph-") as folder:
+            context = Path(folder) / "context.onnx"
+            session = self._compile(
+                model,
+                {
+                    "ep.context_enable": "1",
+                    "ep.context_file_path": str(context),
+                    "ep.context_embed_mode": "1",
+                },
+            )
+            cache.store(model, context.read_bytes())
+        return session
+
+    def _compile(self, model: bytes, entries: Mapping[str, str]) -> Session:
+        options = _session_options(
+            self._ort, 1, {"session.disable_cpu_ep_fallback": "1", **entries}
+        )
+        options.add_provider_for_devices([self._device], self._provider_options)
+        session = _open(self._ort, model, options, None)
+        if QNN_PROVIDER not in session.get_providers():
+            raise EngineError(
+                f"expected a session on {QNN_PROVIDER}, found one on {session.get_providers()}: "
+                "onnxruntime and onnxruntime-qnn don't fit each other"
+            )
+        return session
+
+    def _identity(self) -> str:
+        """What a compiled graph depends on besides the graph."""
+        facts = {
+            **self._provider_options,
+            **onnxruntime_versions(qnn=True),
+            "device": self.device,
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _qnn_device(ort: ModuleType) -> Any:
+    """The NPU among the devices of onnxruntime-qnn; the emulator's presents itself as a CPU."""
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == QNN_PROVIDER]
+    if not devices:
+        raise EngineError(
+            "expected a device of onnxruntime-qnn, found none: its libraries don't fit this machine"
+        )
+    npu = ort.OrtHardwareDeviceType.NPU
+    return next((device for device in devices if device.device.type == npu), devices[0])
+
+
+def check_provider_options(options: Mapping[str, str]) -> None:
+    """Refuse QNN options that the provider would ignore or misread. Raises ValueError."""
+    _check_options("QNN provider option", options, _PROVIDER_OPTIONS)
+    pair = options.get("soc_model"), options.get("htp_arch")
+    if pair != (None, None) and pair not in {(str(s.soc_model), str(s.htp_arch)) for s in SOCS}:
+        raise ValueError(
+            f"expected a soc_model with its own htp_arch, found {pair[0]} with {pair[1]}: "
+            "take both from npu.htp.SOCS"
+        )
+
+
+def check_session_options(entries: Mapping[str, str]) -> None:
+    """Refuse session configuration entries that we don't use. Raises ValueError."""
+    _check_options("session option", entries, _SESSION_OPTIONS)
+
+
+def onnxruntime_versions(*, qnn: bool) -> dict[str, str]:
+    """Versions of the distributions that compute."""
+    names = ["onnxruntime", "onnxruntime-qnn"] if qnn else ["onnxruntime"]
+    return {name: _version(name) for name in names}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _check_options(
+    kind: str, options: Mapping[str, str], known: Mapping[str, frozenset[str] | None]
+) -> None:
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(
+                f"expected a {kind} of {', '.join(sorted(known))}, found {name!r}: "
+                "add it to the table once its spelling is proven"
+            )
+        allowed = known[name]
+        if allowed is not None and value not in allowed:
+            raise ValueError(
+                f"{kind} {name}: expected one of {', '.join(sorted(allowed))}, found {value!r}: "
+                "choose one of them"
+            )
+
+
+def _session_options(ort: ModuleType, threads: int, entries: Mapping[str, str]) -> Any:
+    # Every graph has its own session, and so its own threads: they must sleep when not used.
+    entries = {"session.intra_op.allow_spinning": "0", **entries}
+    check_session_options(entries)
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    for name, value in entries.items():
+        options.add_session_config_entry(name, value)
+    return options
+
+
+def _open(ort: ModuleType, model: bytes, options: Any, providers: list[str] | None) -> Session:
+    try:
+        session: Session = ort.InferenceSession(model, options, providers=providers)
+        return session
+    except Exception as error:  # onnxruntime's errors share no base class
+        raise EngineError(f"onnxruntime could not open a graph: {_one_line(error)}") from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def _onnxruntime() -> ModuleType:
+    return _import("onnxruntime", "onnxruntime")
+
+
+def _import(module: str, distribution: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError) as error:
+        raise EngineError(f"{distribution} can't be loaded: {_one_line(error)}") from error
+
+
+@cache
+def _register_qnn(ort: ModuleType) -> ModuleType:
+    """Load onnxruntime-qnn and register its provider, once a process."""
+    qnn = _import("onnxruntime_qnn", "onnxruntime-qnn")
+    try:
+        ort.register_execution_provider_library(QNN_PROVIDER, qnn.get_library_path())
+    except Exception as error:  # onnxruntime's errors share no base class
+        raise EngineError(f"the QNN provider can't be registered: {_one_line(error)}") from error
+    return qnn
