@@ -98,8 +98,8 @@ def test_the_table_shows_scores_engine_products_fallbacks_and_place(
     text = console.export_text()
     for expected in (
         "25.0 %", "100.0 %", "7.500", "0.125", "50.0 %", "torch_cpu", "forward 11",
-        "no such device", "12 steps", "insufficient", "3 tokens were cut", "something to know", "/kept/adapter",
-        "2.0 MB",
+        "no such device", "12 steps", "insufficient", "3 tokens were cut", "something to know",
+        "/kept/adapter", "2.0 MB",
     ):  # fmt: skip
         assert expected in text
 
