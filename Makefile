@@ -11,13 +11,17 @@ LORAD_TORCH_INDEX ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install -qq --disable-pip-version-check
+PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 SETUP := $(VENV)/.setup-done
 SETUP_TEST := $(VENV)/.setup-test-done
 UNFINISHED := $(VENV)/.setup-unfinished
 INPUTS := pyproject.toml constraints.txt Makefile
 TORCH := $(shell grep '^torch==' constraints.txt)
 UV := $(shell grep '^uv==' constraints.txt)
+
+# Bytecode is written at a module's first import: pip would spend a third of the set-up on compiling
+# every module of torch and scipy, of which few are ever imported.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

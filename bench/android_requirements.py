@@ -73,15 +73,15 @@ FROM_TUR = (
 PROVIDED = (*FROM_TERMUX, *FROM_TUR)
 
 
-class NeedsCompiler(Exception):
+class NeedsCompilerError(Exception):
     """No set of Android or pure-Python wheels satisfies the requirements; carries uv's reason."""
 
 
-class IndexUnreachable(Exception):
+class IndexUnreachableError(Exception):
     """The package index did not answer, so nothing is known."""
 
 
-class MarkersMisjudged(Exception):
+class MarkersMisjudgedError(Exception):
     """The resolver did not judge environment markers for Android."""
 
 
@@ -124,8 +124,8 @@ def write_stand_in(folder: Path, package: Provided) -> None:
 def resolve(requirements: Iterable[str], pins: Mapping[str, str]) -> dict[str, str]:
     """Resolve for Termux's Python from wheels alone; returns name to version.
 
-    `pins` hold a package to one version if it is needed at all. Raises NeedsCompiler,
-    IndexUnreachable or MarkersMisjudged.
+    `pins` hold a package to one version if it is needed at all. Raises NeedsCompilerError,
+    IndexUnreachableError or MarkersMisjudgedError.
     """
     held = {**pins, **{package.name: package.version for package in PROVIDED}}
     with tempfile.TemporaryDirectory(prefix="lorad-android-") as name:
@@ -147,11 +147,11 @@ def resolve(requirements: Iterable[str], pins: Mapping[str, str]) -> dict[str, s
         )
     if run.returncode != 0:
         if "No solution found" in run.stderr:
-            raise NeedsCompiler(run.stderr.strip())
-        raise IndexUnreachable(run.stderr.strip())
+            raise NeedsCompilerError(run.stderr.strip())
+        raise IndexUnreachableError(run.stderr.strip())
     solution = dict(line.split("==") for line in run.stdout.split())
     if PROBE not in solution or "onnxruntime-qnn" in solution:
-        raise MarkersMisjudged(
+        raise MarkersMisjudgedError(
             f"expected {PROBE} (required on Android only) and no onnxruntime-qnn (required on "
             f"Linux only) in the solution, found: {', '.join(solution)}"
         )
@@ -217,13 +217,13 @@ def main() -> int:
     options = parser.parse_args()
     try:
         print(check(options.add, write=options.write))
-    except NeedsCompiler as error:
+    except NeedsCompilerError as error:
         print(f"The runtime set would need a compiler on Termux.\n{error}", file=sys.stderr)
         return 1
-    except (MarkersMisjudged, ValueError) as error:
+    except (MarkersMisjudgedError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    except IndexUnreachable as error:
+    except IndexUnreachableError as error:
         print(f"The package index could not be asked.\n{error}", file=sys.stderr)
         return 2
     return 0

@@ -18,7 +18,7 @@ PINS = android.read_pins(ROOT / "constraints.txt") | android.read_pins(android.P
 def resolve(requirements: list[str], pins: dict[str, str]) -> dict[str, str]:
     try:
         return android.resolve(requirements, pins)
-    except android.IndexUnreachable as error:
+    except android.IndexUnreachableError as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"no package index: {error}")
@@ -41,7 +41,7 @@ def test_the_runtime_set_needs_no_compiler_and_the_file_is_its_solution() -> Non
     ],
 )
 def test_a_dependency_that_needs_a_compiler_is_refused(requirement: str) -> None:
-    with pytest.raises(android.NeedsCompiler):
+    with pytest.raises(android.NeedsCompilerError):
         resolve([*android.runtime_requirements(), requirement], PINS)
 
 
@@ -51,13 +51,13 @@ def test_a_pure_python_dependency_is_not_refused() -> None:
 
 
 def test_a_bound_above_what_termux_has_is_refused() -> None:
-    with pytest.raises(android.NeedsCompiler):
+    with pytest.raises(android.NeedsCompilerError):
         resolve([*android.runtime_requirements(), "torch>=2.12"], PINS)
 
 
 def test_markers_judged_for_another_system_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(android, "PROBE_MARKER", "sys_platform == 'linux'")
-    with pytest.raises(android.MarkersMisjudged):
+    with pytest.raises(android.MarkersMisjudgedError):
         resolve(["tzdata"], PINS)
 
 
