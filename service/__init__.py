@@ -1,0 +1,1 @@
+"""The daemon: HTTP for apps, the worker's supervisor, and the command line."""

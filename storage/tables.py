@@ -137,7 +137,7 @@ class Adapter(SQLModel, table=True):
     max_tokens: int
     too_long: TooLong = Field(sa_type=Text)
     training: dict[str, Any] = Field(sa_type=Json)
-    key: bytes
+    key: bytes = b""  # drawn by adapters.create
     created_at: int = Field(default_factory=now_ms)
 
 
@@ -250,7 +250,7 @@ class Version(SQLModel, table=True):
 
     id: int = Field(default=None, primary_key=True)  # given by the database
     adapter_id: int = Field(foreign_key="adapters.id")
-    number: int
+    number: int = 0  # counted by versions.add
     run_id: int = Field(foreign_key="runs.id", unique=True)
     path: str = Field(sa_type=Text)
     metrics: dict[str, Any] = Field(sa_type=Json)

@@ -52,6 +52,11 @@ def numbers_by_run(session: Session, adapter_id: int) -> dict[int, int]:
     return dict(rows.all())
 
 
+def paths(session: Session) -> set[str]:
+    """The folders of all versions, relative to the home."""
+    return set(session.exec(select(Version.path)))
+
+
 def active(session: Session, adapter_id: int) -> Version | None:
     """The adapter's active version."""
     return session.exec(

@@ -1,0 +1,44 @@
+"""ASGI: one line a request, with the route's pattern in place of its address.
+
+An address can carry names, queries and whatever a confused client puts there; the pattern can't.
+"""
+
+import logging
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_log = logging.getLogger("lorad.access")
+
+
+class AccessLog:
+    """Logs method, route, status and milliseconds of every request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap the app."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        status = 0
+
+        async def watched_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        finally:
+            milliseconds = (time.perf_counter() - started) * 1000
+            pattern = getattr(scope.get("route"), "path", "(no route)")
+            method = scope["method"] if scope["method"] in _METHODS else "(other)"
+            _log.info("%s %s %d %.1f ms", method, pattern, status, milliseconds)
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

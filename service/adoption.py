@@ -1,0 +1,174 @@
+"""Taking a finished version folder into the database.
+
+The folder, written whole or not at all by the worker, is the truth. So the same function serves
+when the worker announces a version and when the daemon, at its start, finds one without a row
+because it was killed in between.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from api_schemas.versions import Metrics
+from service import strict_json
+from service.home import Home
+from service.run_spec import SpecError, read_spec
+from service.verdict import judge
+from storage import adapters, examples, runs, versions
+from storage.clock import now_ms
+from storage.database import Database
+from storage.tables import Run, Version
+
+MANIFEST_NAME = "version.json"
+_CHUNK = 1 << 20
+
+_log = logging.getLogger("lorad.adoption")
+
+
+class AdoptionError(Exception):
+    """A version folder can't be taken in; the message says why."""
+
+
+class VersionManifest(BaseModel):
+    """What the daemon relies on in version.json."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    manifest_version: Literal[1]
+    run_id: int
+    adapter_id: int
+    base_hash: str
+    steps: int = Field(ge=0)
+    exact_resume: bool
+    exact_resume_reason: str | None
+    metrics: Metrics
+    holdout_rows: list[dict[str, Any]]
+    engine: dict[str, Any]
+    skipped_example_ids: list[int]
+    files: dict[str, str] = Field(min_length=1)
+
+
+def adopt(database: Database, home: Home, path: str) -> Version:
+    """Make a row of the version at ``path`` (relative to the home), judge it, finish its run.
+
+    In one transaction: the version, its verdict, the switch of the active version, the training
+    examples marked as used, the run completed. A version that has a row already is left as it is.
+
+    Raises:
+        AdoptionError: the folder isn't a whole version of a known run.
+    """
+    manifest, raw = _read(home, path)
+    seen = _trained_on(home, manifest)
+    with database.write() as session:
+        run = runs.by_id(session, manifest.run_id)
+        adapter = adapters.by_id(session, manifest.adapter_id)
+        if run is None or adapter is None or run.adapter_id != adapter.id:
+            raise AdoptionError(f"{path}: the database has no run {manifest.run_id} of its adapter")
+        known = versions.of_run(session, run.id)
+        if known is not None:
+            return known
+        active = versions.active(session, adapter.id)
+        judgement = judge(
+            manifest.metrics,
+            has_labels=adapter.labels is not None,
+            has_active=active is not None,
+        )
+        version = versions.add(
+            session,
+            Version(
+                adapter_id=adapter.id,
+                run_id=run.id,
+                path=path,
+                metrics=raw["metrics"],
+                manifest=raw,
+                verdict=judgement.verdict,
+                verdict_reason=judgement.reason,
+                active=judgement.verdict == "promoted",
+            ),
+        )
+        _complete(run, manifest)
+        session.add(run)
+        examples.mark_used(session, seen, unchanged_since=run.created_at)
+    _log.info(
+        "run %d: version %d of adapter %d: %s",
+        run.id,
+        version.number,
+        adapter.id,
+        judgement.verdict,
+    )
+    return version
+
+
+def adopt_orphans(database: Database, home: Home) -> None:
+    """Take in every whole version folder that has no row; the log names those that aren't whole."""
+    with database.read() as session:
+        known = versions.paths(session)
+    for folder in sorted(home.adapters.glob("[0-9]*/versions/run-[0-9]*")):
+        path = folder.relative_to(home.path).as_posix()
+        if path not in known:
+            try:
+                adopt(database, home, path)
+            except AdoptionError as error:
+                _log.warning("not adopted: %s", error)
+
+
+def _read(home: Home, path: str) -> tuple[VersionManifest, dict[str, Any]]:
+    folder = home.path / path
+    try:
+        raw = strict_json.loads((folder / MANIFEST_NAME).read_bytes())
+        manifest = VersionManifest.model_validate(raw)
+    except (OSError, ValidationError, strict_json.JsonError) as error:
+        raise AdoptionError(f"{path}: {_reason(error)}") from None
+    if path != home.version_path(manifest.adapter_id, manifest.run_id):
+        raise AdoptionError(
+            f"{path}: its manifest says run {manifest.run_id} of adapter {manifest.adapter_id}"
+        )
+    for name, expected in manifest.files.items():
+        if Path(name).name != name:
+            raise AdoptionError(f"{path}: its manifest lists a file outside of it")
+        try:
+            found = _sha256(folder / name)
+        except OSError as error:
+            raise AdoptionError(f"{path}: {_reason(error)}") from None
+        if found != expected:
+            raise AdoptionError(f"{path}: {name} has SHA-256 {found}, expected {expected}")
+    return manifest, raw
+
+
+def _complete(run: Run, manifest: VersionManifest) -> None:
+    run.status, run.phase, run.error = "completed", None, None
+    run.step = manifest.steps
+    run.engine = manifest.engine
+    run.exact_resume = manifest.exact_resume
+    run.exact_resume_reason = manifest.exact_resume_reason
+    run.finished_at = now_ms()
+
+
+def _trained_on(home: Home, manifest: VersionManifest) -> list[int]:
+    try:
+        spec = read_spec(home, manifest.run_id)
+    except SpecError as error:
+        _log.warning("no example is marked as used: %s", error)
+        return []
+    skipped = set(manifest.skipped_example_ids)
+    return [one for one in spec["train_example_ids"] if one not in skipped]
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{MANIFEST_NAME}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if isinstance(error, OSError):
+        return f"{Path(str(error.filename)).name}: {error.strerror}"
+    return f"{MANIFEST_NAME}: {error}"

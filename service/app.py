@@ -1,0 +1,53 @@
+"""The HTTP app: routes behind the guard, with every error a problem.
+
+AccessLog ▶ LastResort ▶ Guard (host, origin, token) ▶ BodyLimit ▶ routes ▶ Context
+"""
+
+from typing import Any
+
+from fastapi import FastAPI, Security
+from fastapi.security import HTTPBearer
+
+from service import problems
+from service.access_log import AccessLog
+from service.auth import Authenticator
+from service.body_limit import BodyLimit
+from service.context import Context
+from service.guard import Guard
+from service.problems import LastResort
+from service.routes import adapters, examples, models, runs, versions
+from service.routes.responses import add_problem_schema
+
+_BEARER = HTTPBearer(auto_error=False, description="The guard checks it before any route.")
+
+
+class LoradApp(FastAPI):
+    """FastAPI whose OpenAPI document has the schema of problems."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, made once."""
+        if self.openapi_schema is None:
+            add_problem_schema(super().openapi())
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
+def create_app(context: Context, authenticator: Authenticator, port: int, version: str) -> FastAPI:
+    """The app of a daemon that listens on ``port``."""
+    app = LoradApp(
+        title="lorad",
+        version=version,
+        description="Trains LoRA adapters on labelled personal examples, on this device.",
+        docs_url=None,  # FastAPI's page loads scripts from the network
+        redoc_url=None,
+    )
+    app.state.context = context
+    problems.install(app)
+    app.include_router(models.public)
+    for module in (models, adapters, examples, runs, versions):
+        app.include_router(module.router, dependencies=[Security(_BEARER)])
+    app.add_middleware(BodyLimit)
+    app.add_middleware(Guard, authenticator=authenticator, port=port)
+    app.add_middleware(LastResort)
+    app.add_middleware(AccessLog)
+    return app

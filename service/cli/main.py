@@ -1,0 +1,33 @@
+"""The command `lorad`.
+
+Exit codes: 0 it went well, 1 it failed, 2 the command line was wrong, 3 no daemon answers.
+"""
+
+import typer
+
+from service.cli import model, status
+from service.cli.demo import demo
+from service.cli.serve import serve
+
+app = typer.Typer(
+    name="lorad",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Trains LoRA adapters on labelled personal examples, on this device.",
+    epilog="Exit codes: 0 it went well, 1 it failed, 2 wrong command line, 3 no daemon answers.",
+    pretty_exceptions_show_locals=False,
+)
+app.command()(serve)
+app.add_typer(model.app, name="model")
+app.command()(status.adapters)
+app.command()(status.status)
+app.command()(demo)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

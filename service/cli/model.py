@@ -1,0 +1,126 @@
+"""`lorad model`: installing base models, and listing them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import IO, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.outcome import fail, print_json
+from service.home import Home
+from service.models import ModelFolder
+
+app = typer.Typer(no_args_is_help=True, help="Install base models, and list them.")
+
+
+_ESSENTIALS = {"name", "base_hash", "format", "parameters", "context_length"}
+
+
+class WeightFormat(StrEnum):
+    """How the frozen weights are kept."""
+
+    INT8 = "int8"
+    FP16 = "fp16"
+
+
+@app.command("add")
+def add(
+    name: Annotated[str, typer.Argument(help="The name that adapters will use.")],
+    source: Annotated[
+        str, typer.Argument(help="A Hugging Face folder, a GGUF file, or an installed package.")
+    ],
+    weight_format: Annotated[
+        WeightFormat, typer.Option("--format", help="How the frozen weights are kept.")
+    ] = WeightFormat.INT8,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Install a base model. Installing the same one again changes nothing."""
+    place = Home.at(settings_with(home=home).home)
+    place.create()
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "trainer.add_model",
+            "--home",
+            str(place.path),
+            "--name",
+            name,
+            "--source",
+            source,
+            "--format",
+            weight_format.value,
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as child:
+        assert child.stdout is not None
+        last = _watch(child.stdout, f"adding {name}", Console(stderr=True, quiet=json_output))
+    if last.get("event") != "added":
+        reason = last.get("message") or f"python -m trainer.add_model ended with {child.returncode}"
+        fail(f"{name} was not added: {reason}")
+    if json_output:
+        print_json(last)
+        return
+    manifest = last["manifest"]
+    done = "was there already" if last.get("unchanged") else "added"
+    typer.echo(f"{name} {done}: {manifest['parameters']:,} parameters, {manifest['base_hash']}")
+
+
+@app.command("list")
+def list_models(home: HomeOption = None, json_output: JsonOption = False) -> None:
+    """List the installed base models."""
+    models = ModelFolder(Home.at(settings_with(home=home).home).models).every()
+    if json_output:
+        print_json([model.model_dump(include=_ESSENTIALS) for model in models])
+        return
+    table = Table("name", "parameters", "format", "context", "base hash")
+    for model in models:
+        table.add_row(
+            model.name,
+            f"{model.parameters:,}",
+            model.format,
+            str(model.context_length),
+            model.base_hash,
+        )
+    Console().print(table)
+
+
+def _watch(lines: IO[str], title: str, console: Console) -> dict[str, Any]:
+    """Show the child's progress; return its last event that is no progress."""
+    last: dict[str, Any] = {}
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    ) as bar:
+        task = bar.add_task(title, total=None)
+        for event in _events(lines):
+            if event.get("event") == "progress":
+                bar.update(task, completed=event["done"], total=event["total"])
+            else:
+                last = event
+    return last
+
+
+def _events(lines: IO[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            yield event

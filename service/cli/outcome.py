@@ -1,0 +1,28 @@
+"""How a command ends: its exit code, and what it prints."""
+
+import json
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+
+
+class Exit(IntEnum):
+    """The exit codes of `lorad`."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_REACHABLE = 3
+
+
+def fail(message: str, code: Exit = Exit.FAILED) -> NoReturn:
+    """End the command with a message on standard error."""
+    Console(stderr=True).print(f"lorad: {message}", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on standard output."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))

@@ -1,0 +1,43 @@
+"""`lorad serve`: the daemon."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.auth import TokenFileError
+from service.cli.options import HomeOption, settings_with
+from service.cli.outcome import fail
+from service.daemon import ADDRESS, DaemonError
+from service.daemon import serve as serve_home
+from storage.database import DatabaseFileError
+from storage.migrations import SchemaVersionError
+
+
+def serve(
+    home: HomeOption = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port on 127.0.0.1; 0 for a free one. Default: 8765.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="auto, qnn, onnx_cpu or torch_cpu, for new runs.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of new runs.")] = None,
+) -> None:
+    """Run the daemon in the foreground until Ctrl-C or SIGTERM."""
+    settings = settings_with(home=home, port=port, engine=engine, threads=threads)
+    try:
+        serve_home(settings, _announce)
+    except (
+        DaemonError,
+        TokenFileError,
+        DatabaseFileError,
+        SchemaVersionError,
+        OSError,
+    ) as error:
+        fail(str(error))
+
+
+def _announce(port: int, token: Path) -> None:
+    typer.echo(f"lorad serves http://{ADDRESS}:{port}")
+    typer.echo(f"the owner's token lies in {token}")

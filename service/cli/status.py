@@ -1,0 +1,65 @@
+"""`lorad status` and `lorad adapters`: what the daemon has and does."""
+
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from service.cli.client import get
+from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.outcome import print_json
+from service.home import Home
+
+
+def adapters(home: HomeOption = None, json_output: JsonOption = False) -> None:
+    """List the adapters of the running daemon."""
+    found = get(_home(home), "/v1/adapters")["adapters"]
+    if json_output:
+        print_json(found)
+        return
+    table = Table("adapter", "base model", "rank", "examples", "held out", "new", "active version")
+    for adapter in found:
+        counts, active = adapter["examples"], adapter["active_version"]
+        table.add_row(
+            adapter["name"],
+            adapter["base_model"],
+            str(adapter["rank"]),
+            str(counts["train"]),
+            str(counts["holdout"]),
+            str(counts["pending"]),
+            "-" if active is None else str(active["number"]),
+        )
+    Console().print(table)
+
+
+def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
+    """Say what each adapter's training is doing, or why it isn't training."""
+    place = _home(home)
+    models = get(place, "/v1/models")["models"]
+    found = get(place, "/v1/adapters")["adapters"]
+    if json_output:
+        print_json({"models": models, "adapters": found})
+        return
+    names = ", ".join(model["name"] for model in models) or "none; see: lorad model add --help"
+    typer.echo(f"base models: {names}")
+    if not found:
+        typer.echo("no adapters yet")
+    for adapter in found:
+        typer.echo(f"{adapter['name']}: {_training(adapter)}")
+
+
+def _training(adapter: dict[str, Any]) -> str:
+    run = adapter["current_run"]
+    if run is None or adapter["not_training_because"] is not None:
+        return f"not training: {adapter['not_training_because']}"
+    words = [f"run {run['id']}, {run['phase'] or 'starting'}"]
+    if run["total_steps"]:
+        words.append(f"step {run['step']} of {run['total_steps']}")
+    if run["loss"] is not None:
+        words.append(f"loss {run['loss']:.3f}")
+    return ", ".join(words)
+
+
+def _home(home: Any) -> Home:
+    return Home.at(settings_with(home=home).home)

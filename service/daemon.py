@@ -1,0 +1,140 @@
+"""The daemon's life: lock the home, open what is in it, serve, and leave in order."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import uvicorn
+
+from service.adoption import adopt_orphans
+from service.app import create_app
+from service.auth import Authenticator, owner_token, token_hash
+from service.context import Context
+from service.durable import write_durably
+from service.home import Home
+from service.length import LengthCheck
+from service.locks import FileLock
+from service.models import ModelFolder
+from service.settings import Settings
+from service.supervisor import Supervisor
+from service.views import timestamp
+from storage import clients
+from storage.clock import now_ms
+from storage.database import Database
+
+ADDRESS = "127.0.0.1"
+
+_LOCK_PATIENCE_SECONDS = 1.0
+_GOODBYE_SECONDS = 5
+_BACKLOG = 128
+
+_log = logging.getLogger("lorad.daemon")
+
+
+class DaemonError(Exception):
+    """The daemon can't start; the message says why and what to do."""
+
+
+def serve(settings: Settings, announce: Callable[[int, Path], None]) -> None:
+    """Serve the home of ``settings`` until SIGTERM or SIGINT.
+
+    ``announce`` is called with the port and the token's file once requests are answered.
+
+    Raises:
+        DaemonError: another daemon serves this home, or the port is taken.
+        service.auth.TokenFileError, storage.database.DatabaseFileError,
+        storage.migrations.SchemaVersionError: what lies in the home can't be used.
+    """
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.Formatter.converter = time.gmtime
+    home = Home.at(settings.home)
+    home.create()
+    lock = FileLock.take(home.daemon_lock, patience=_LOCK_PATIENCE_SECONDS)
+    if lock is None:
+        raise DaemonError(f"another daemon serves {home.path} already; one home has one daemon")
+    listener = _listen(settings.port)
+    try:
+        with Database(home.database) as database:
+            _serve(settings, home, database, listener, announce)
+    finally:
+        listener.close()
+        lock.release()
+
+
+def _serve(
+    settings: Settings,
+    home: Home,
+    database: Database,
+    listener: socket.socket,
+    announce: Callable[[int, Path], None],
+) -> None:
+    token = owner_token(home.token)
+    with database.write() as session:
+        clients.put(session, clients.OWNER, token_hash(token.encode()))
+    with database.read() as session:
+        authenticator = Authenticator(clients.every(session))
+    models = ModelFolder(home.models)
+    supervisor = Supervisor(settings, home, database)
+    context = Context(settings, home, database, models, LengthCheck(models), supervisor)
+    port: int = listener.getsockname()[1]
+    app = create_app(context, authenticator, port, metadata.version("lorad"))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GOODBYE_SECONDS,
+        )
+    )
+    supervisor.start()
+    try:
+        adopt_orphans(database, home)
+        listener.listen(_BACKLOG)
+        started = {"port": port, "pid": os.getpid(), "started_at": timestamp(now_ms())}
+        write_durably(home.daemon_file, json.dumps(started).encode())
+        announce(port, home.token)
+        server.run(sockets=[listener])
+    finally:
+        home.daemon_file.unlink(missing_ok=True)
+        supervisor.stop()
+        _log.info("the daemon has ended")
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # Only lets a restarted daemon have its port back at once; a live listener still keeps it.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((ADDRESS, port))
+    except OSError as error:
+        listener.close()
+        raise DaemonError(
+            f"port {port} on {ADDRESS} can't be had ({error.strerror}); stop whoever has it, or "
+            "choose another with --port, 0 for a free one"
+        ) from None
+    return listener
+
+
+def _leave(number: int, frame: object) -> None:
+    # uvicorn puts its own handlers over these, and raises the signal again when it has stopped.
+    raise SystemExit(0)

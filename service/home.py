@@ -1,0 +1,71 @@
+"""The home folder: where each thing lies."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    """A home folder by its path; `create` makes it, private to its user."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, path: Path) -> "Home":
+        """The home at a path that may begin with ``~`` or be relative."""
+        return cls(path.expanduser().absolute())
+
+    def create(self) -> None:
+        """Make the folder if needed, and keep everybody else out of it."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        for folder in (self.models, self.runs, self.adapters):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.path / "lorad.db"
+
+    @property
+    def token(self) -> Path:
+        """The owner's bearer token."""
+        return self.path / "token"
+
+    @property
+    def daemon_file(self) -> Path:
+        """Port, process and start of the daemon that serves this home now."""
+        return self.path / "daemon.json"
+
+    @property
+    def daemon_lock(self) -> Path:
+        """Held by the one daemon of this home for as long as it lives."""
+        return self.path / "daemon.lock"
+
+    @property
+    def worker_lock(self) -> Path:
+        """Held by the one process that has torch loaded, for as long as it lives."""
+        return self.path / "worker.lock"
+
+    @property
+    def models(self) -> Path:
+        """The installed base models, a folder each."""
+        return self.path / "models"
+
+    @property
+    def runs(self) -> Path:
+        """The runs, a folder each."""
+        return self.path / "runs"
+
+    @property
+    def adapters(self) -> Path:
+        """The adapters, a folder each, with their versions in it."""
+        return self.path / "adapters"
+
+    def run(self, run_id: int) -> Path:
+        """The folder of one run: spec.json, worker.log, checkpoints."""
+        return self.runs / str(run_id)
+
+    def version_path(self, adapter_id: int, run_id: int) -> str:
+        """Where the version of a run lies, relative to the home, with forward slashes."""
+        return f"adapters/{adapter_id}/versions/run-{run_id:08d}"

@@ -1,0 +1,154 @@
+"""Every error of the daemon as problem details (RFC 9457), and none with a person's text in it."""
+
+import http
+import logging
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api_schemas.examples import MANY, ONE
+from api_schemas.problems import MEDIA_TYPE, FieldError, Problem
+
+MOST_FIELD_ERRORS = 100
+_MOST_FIELD_NAME = 200
+_RETRY_SECONDS = 1
+
+_log = logging.getLogger("lorad.problems")
+
+_GENERAL = {
+    404: "there is nothing at this address; GET /openapi.json lists what there is",
+    405: "this address has no such method; GET /openapi.json lists what there is",
+}
+
+
+class Refusal(HTTPException):
+    """An answer that says no: a status, one sentence, and the fields at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        errors: Iterable[FieldError] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Put together what the problem says."""
+        super().__init__(status, detail, dict(headers or {}))
+        self.errors = list(errors)
+
+
+def invalid(*errors: tuple[str, str]) -> Refusal:
+    """422 for fields given as (name, message)."""
+    return Refusal(
+        422,
+        "the request has fields that can't be accepted; see errors",
+        [FieldError(field=field, message=message) for field, message in errors],
+    )
+
+
+def field_name(location: Iterable[str | int]) -> str:
+    """``("body", "examples", 3, "label")`` as ``body.examples[3].label``."""
+    parts = list(location)
+    if parts[:1] == ["body"] and parts[1:2] in ([ONE], [MANY]):
+        del parts[1]  # how the schema tells one example from many is not the client's concern
+    name = ""
+    for part in parts:
+        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    return name if len(name) <= _MOST_FIELD_NAME else name[:_MOST_FIELD_NAME] + "…"
+
+
+def problem_response(
+    status: int,
+    detail: str,
+    errors: Iterable[FieldError] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The response that carries a problem."""
+    problem = Problem(
+        title=http.HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        errors=list(errors)[:MOST_FIELD_ERRORS],
+    )
+    left_out = None if problem.errors else {"errors"}
+    return JSONResponse(
+        problem.model_dump(exclude=left_out), status, headers=headers, media_type=MEDIA_TYPE
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Make the app answer every error with a problem."""
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(OperationalError, _database_refused)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error, Refusal):
+        return problem_response(
+            error.status_code, error.detail, error.errors, error.headers or None
+        )
+    detail = _GENERAL.get(error.status_code, error.detail)
+    return problem_response(error.status_code, detail, headers=error.headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    refusal = invalid(*((field_name(one["loc"]), _message(one)) for one in error.errors()))
+    return problem_response(refusal.status_code, refusal.detail, refusal.errors)
+
+
+async def _database_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OperationalError)
+    _log.error("the database refused: %s", error.orig)
+    return problem_response(
+        503,
+        f"nothing was changed, because the database refused: {error.orig}; try again",
+        headers={"Retry-After": str(_RETRY_SECONDS)},
+    )
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    return str(error["msg"])
+
+
+class LastResort:
+    """ASGI: an error that nothing else handled becomes a 500 problem.
+
+    The log gets the error's kind and the lines it passed, but not its message, which may quote
+    what a client sent.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap the app."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except Exception as error:
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("unhandled %s\n%s", type(error).__qualname__, trace)
+            if started or scope["type"] != "http":
+                raise ConnectionAbortedError from None
+            response = problem_response(
+                500, "an error in lorad itself; its kind and place are in the daemon's log"
+            )
+            await response(scope, receive, send)

@@ -1,0 +1,131 @@
+"""/v1/adapters/{name}/examples: handing examples in, and reading them back."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query
+
+from api_schemas.base import LARGEST_ID
+from api_schemas.examples import (
+    AcceptedExample,
+    AcceptedExamples,
+    ExamplePage,
+    ExamplesBody,
+    PostedExample,
+)
+from service.context import Context, TheCaller, TheContext
+from service.models import Manifest, ModelError
+from service.problems import Refusal, invalid
+from service.routes.lookups import adapter_or_404
+from service.routes.responses import problems
+from service.strict_route import StrictRoute
+from service.views import example_answer
+from storage import examples
+from storage.examples import ExampleConflictError, NewExample
+from storage.tables import Adapter
+
+MOST_A_PAGE = 1000
+
+router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["examples"])
+
+
+@router.post("/{name}/examples", status_code=201, responses=problems(404, 409, body=True))
+def post_examples(
+    name: str,
+    body: Annotated[ExamplesBody, Body()],
+    context: TheContext,
+    caller: TheCaller,
+) -> AcceptedExamples:
+    """Keep one example, or many under ``examples``: all, or on any error none.
+
+    With the 201 they are on the disk. An `external_id` sent again corrects its example.
+    """
+    one = isinstance(body, PostedExample)
+    posted = [body] if isinstance(body, PostedExample) else body.examples
+    with context.database.read() as session:
+        adapter = adapter_or_404(session, caller, name)
+    cut = _check(context, adapter, posted, one=one)
+    new = [NewExample(each.input, each.label, each.split, each.external_id) for each in posted]
+    try:
+        with context.database.write() as session:
+            rows = examples.add(session, adapter, new)
+    except ExampleConflictError as error:
+        raise invalid((_field(error.index, error.field, one=one), str(error))) from None
+    return AcceptedExamples(
+        examples=[
+            AcceptedExample(id=row.id, split=row.split, cut_tokens=tokens)
+            for row, tokens in zip(rows, cut, strict=True)
+        ]
+    )
+
+
+@router.get("/{name}/examples", responses=problems(404))
+def list_examples(
+    name: str,
+    context: TheContext,
+    caller: TheCaller,
+    limit: Annotated[int, Query(ge=1, le=MOST_A_PAGE)] = 100,
+    after: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+) -> ExamplePage:
+    """The adapter's examples by id, a page at a time."""
+    with context.database.read() as session:
+        adapter = adapter_or_404(session, caller, name)
+        rows = examples.page(session, adapter.id, after=after, limit=limit + 1)
+    shown = rows[:limit]
+    return ExamplePage(
+        examples=[example_answer(row) for row in shown],
+        next=shown[-1].id if len(rows) > limit else None,
+    )
+
+
+def _check(
+    context: Context, adapter: Adapter, posted: list[PostedExample], *, one: bool
+) -> list[int]:
+    """Refuse what the adapter can't be trained on; return how many tokens each will lose."""
+    model = _model(context, adapter)
+    errors: list[tuple[str, str]] = []
+    cut: list[int] = []
+    for index, example in enumerate(posted):
+        if adapter.labels is not None and example.label not in adapter.labels:
+            errors.append((_field(index, "label", one=one), "must be one of the adapter's labels"))
+        elif not context.lengths.can_write(model, example.label):
+            errors.append(
+                (
+                    _field(index, "label", one=one),
+                    f"the tokens of {model.name} can't spell this label exactly",
+                )
+            )
+        else:
+            measure = context.lengths.measure(model, example.input, example.label)
+            over = max(0, measure.total - adapter.max_tokens)
+            cut.append(over)
+            if measure.least >= adapter.max_tokens:
+                errors.append(
+                    (
+                        _field(index, "label", one=one),
+                        f"has {measure.label} tokens and leaves no room for an input in "
+                        f"max_tokens = {adapter.max_tokens}",
+                    )
+                )
+            elif over and adapter.too_long == "refuse":
+                errors.append(
+                    (
+                        _field(index, "input", one=one),
+                        f"with its label and the chat template this is {measure.total} tokens, "
+                        f"and the adapter takes at most {adapter.max_tokens}; shorten it, or "
+                        "create the adapter with too_long = cut",
+                    )
+                )
+    if errors:
+        raise invalid(*errors)
+    return cut
+
+
+def _model(context: Context, adapter: Adapter) -> Manifest:
+    try:
+        return context.models.get(adapter.base_model)
+    except ModelError as error:
+        raise Refusal(409, str(error)) from None
+
+
+def _field(index: int, name: str, *, one: bool) -> str:
+    return f"body.{name}" if one else f"body.examples[{index}].{name}"

@@ -1,0 +1,34 @@
+"""Finding a caller's things, or saying 404 in the same words whether or not others have them."""
+
+from sqlmodel import Session
+
+from service.auth import Caller
+from service.problems import Refusal
+from storage import adapters, runs, versions
+from storage.tables import Adapter, Run, Version
+
+
+def adapter_or_404(session: Session, caller: Caller, name: str) -> Adapter:
+    """The caller's adapter of that name."""
+    adapter = adapters.find(session, caller.id, name)
+    if adapter is None:
+        raise Refusal(404, "there is no adapter of that name; GET /v1/adapters lists them")
+    return adapter
+
+
+def run_or_404(session: Session, caller: Caller, run_id: int) -> Run:
+    """The caller's run with that id."""
+    run = runs.find(session, caller.id, run_id)
+    if run is None:
+        raise Refusal(404, "there is no run with that id; GET /v1/adapters/{name}/runs lists them")
+    return run
+
+
+def version_or_404(session: Session, adapter: Adapter, number: int) -> Version:
+    """The adapter's version with that number."""
+    version = versions.find(session, adapter.id, number)
+    if version is None:
+        raise Refusal(
+            404, "the adapter has no version with that number; GET its /versions lists them"
+        )
+    return version

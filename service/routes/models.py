@@ -1,0 +1,34 @@
+"""GET /healthz and GET /v1/models."""
+
+from fastapi import APIRouter
+
+from api_schemas.models import BaseModelInfo, Health, ModelList
+from service.context import TheContext
+from service.routes.responses import problems
+from service.strict_route import StrictRoute
+
+public = APIRouter(route_class=StrictRoute, tags=["daemon"])
+router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["models"])
+
+
+@public.get("/healthz", responses=problems())
+def health() -> Health:
+    """Whether the daemon answers. The one route that needs no token."""
+    return Health()
+
+
+@router.get("/models", responses=problems())
+def list_models(context: TheContext) -> ModelList:
+    """The installed base models."""
+    return ModelList(
+        models=[
+            BaseModelInfo(
+                name=model.name,
+                base_hash=model.base_hash,
+                format=model.format,
+                parameters=model.parameters,
+                context_length=model.context_length,
+            )
+            for model in context.models.every()
+        ]
+    )

@@ -1,0 +1,36 @@
+"""The problems that routes document, and how they are described in OpenAPI."""
+
+from typing import Any
+
+from api_schemas.problems import MEDIA_TYPE, Problem
+
+_MEANINGS = {
+    400: "The body is not JSON.",
+    401: "No token, or one that this daemon doesn't know.",
+    403: "Another Host, an Origin, or a request from another site.",
+    404: "There is no such thing.",
+    409: "The present state does not allow it.",
+    410: "It was there, and its files are gone.",
+    413: "The body is larger than 2 MiB.",
+    415: "The body is not application/json.",
+    422: "Fields can't be accepted; `errors` names them.",
+    503: "The database refused; nothing was changed.",
+}
+
+_ALWAYS = (401, 403, 422, 503)
+_WITH_BODY = (400, 413, 415)
+
+
+def problems(*statuses: int, body: bool = False) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI responses: those of every route, those of routes with a body, and ``statuses``."""
+    every = sorted({*_ALWAYS, *statuses, *(_WITH_BODY if body else ())})
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": _MEANINGS[status], "content": content} for status in every}
+
+
+def add_problem_schema(document: dict[str, Any]) -> None:
+    """Put the schema of a problem where `problems` points to."""
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(schema.pop("$defs"))
+    schemas["Problem"] = schema

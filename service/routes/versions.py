@@ -1,0 +1,74 @@
+"""/v1/adapters/{name}/versions: the results of trainings."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import StreamingResponse
+
+from api_schemas.base import LARGEST_ID
+from api_schemas.versions import VersionDetail, VersionList
+from service.archive import chunks, zip_files
+from service.context import TheCaller, TheContext
+from service.problems import Refusal
+from service.routes.lookups import adapter_or_404, version_or_404
+from service.routes.responses import problems
+from service.strict_route import StrictRoute
+from service.views import version_answer, version_detail
+from storage import versions
+
+PEFT_FILES = ("README.md", "adapter_config.json", "adapter_model.safetensors")
+
+router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["versions"])
+
+Number = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+
+
+@router.get("/{name}/versions", responses=problems(404))
+def list_versions(name: str, context: TheContext, caller: TheCaller) -> VersionList:
+    """The adapter's versions, newest first."""
+    with context.database.read() as session:
+        adapter = adapter_or_404(session, caller, name)
+        rows = versions.of_adapter(session, adapter.id)
+    return VersionList(versions=[version_answer(row) for row in rows])
+
+
+@router.get("/{name}/versions/{number}", responses=problems(404))
+def get_version(name: str, number: Number, context: TheContext, caller: TheCaller) -> VersionDetail:
+    """One version, with its holdout row by row."""
+    with context.database.read() as session:
+        adapter = adapter_or_404(session, caller, name)
+        return version_detail(version_or_404(session, adapter, number))
+
+
+@router.get(
+    "/{name}/versions/{number}/download",
+    responses=problems(404, 410)
+    | {200: {"description": "A zip file.", "content": {"application/zip": {}}}},
+    response_class=StreamingResponse,
+)
+def download_version(
+    name: str,
+    number: Number,
+    context: TheContext,
+    caller: TheCaller,
+    format: Annotated[Literal["peft"], Query()] = "peft",
+) -> StreamingResponse:
+    """The adapter's files as a zip that the real `peft` loads."""
+    with context.database.read() as session:
+        adapter = adapter_or_404(session, caller, name)
+        version = version_or_404(session, adapter, number)
+    folder = context.home.path / version.path
+    try:
+        archive = zip_files([folder / file for file in PEFT_FILES], context.home.path)
+    except FileNotFoundError:
+        raise Refusal(410, "the files of this version are gone from the home folder") from None
+    size = archive.seek(0, 2)
+    archive.seek(0)
+    return StreamingResponse(
+        chunks(archive),
+        media_type="application/zip",
+        headers={
+            "Content-Length": str(size),
+            "Content-Disposition": f'attachment; filename="{adapter.name}-{number}-{format}.zip"',
+        },
+    )

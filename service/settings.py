@@ -1,0 +1,43 @@
+"""The daemon's settings: environment variables LORAD_…, or options of `lorad serve`."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+EngineName = Literal["auto", "qnn", "onnx_cpu", "torch_cpu"]
+
+
+def _default_threads() -> int:
+    return min(4, os.cpu_count() or 1)
+
+
+class Settings(BaseSettings):
+    """One table of all settings."""
+
+    model_config = SettingsConfigDict(env_prefix="LORAD_", frozen=True, extra="ignore")
+
+    home: Path = Field(
+        default=Path("~/.local/share/lorad"),
+        description="The folder that holds everything lorad keeps.",
+    )
+    port: int = Field(default=8765, ge=0, le=65_535, description="On 127.0.0.1; 0: a free one.")
+    engine: EngineName = Field(
+        default="auto", description="What computes the frozen products of new runs."
+    )
+    threads: int = Field(
+        default_factory=_default_threads, ge=1, le=64, description="CPU threads of new runs."
+    )
+    stop_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        le=600,
+        description="How long the worker may take for its last checkpoint when the daemon stops.",
+    )
+    worker_module: str = Field(
+        default="trainer.worker",
+        pattern=r"^[A-Za-z_][\w.]*$",
+        description="The program that trains, as a Python module; tests put a stand-in here.",
+    )

@@ -1,0 +1,68 @@
+"""Routes whose bodies are JSON and say so."""
+
+from collections.abc import Callable, Coroutine
+from email.message import Message
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from api_schemas.problems import FieldError
+from service import strict_json
+from service.problems import Refusal, field_name
+
+
+class StrictRequest(Request):
+    """A request whose ``json()`` refuses everything that isn't strict JSON."""
+
+    async def json(self) -> Any:
+        """The body's value.
+
+        Raises:
+            Refusal: 400 where the body isn't JSON, 422 where a place in it can't be accepted.
+        """
+        try:
+            return strict_json.loads(await self.body())
+        except strict_json.JsonError as error:
+            if not error.places:
+                raise Refusal(400, str(error)) from None
+            errors = [
+                FieldError(field=field_name(("body", *place)), message=message)
+                for place, message in error.places
+            ]
+            raise Refusal(422, str(error), errors) from None
+
+
+class StrictRoute(APIRoute):
+    """A route that takes its body, where it has one, as ``application/json`` only."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler behind the checks of this class."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            if self.body_field is None:
+                return await handle(request)
+            _require_json(request)
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _require_json(request: Request) -> None:
+    headers = request.headers
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return
+    content = Message()
+    content["content-type"] = headers.get("content-type", "")
+    charset = content.get_content_charset("utf-8")
+    if content.get_content_type() != "application/json" or charset not in ("utf-8", "utf8"):
+        raise Refusal(
+            415,
+            "expected the header 'Content-Type: application/json' (UTF-8)",
+            headers={"Accept": "application/json"},
+        )
+    if headers.get("content-encoding", "identity") != "identity":
+        raise Refusal(
+            415, "expected a body without Content-Encoding", headers={"Accept-Encoding": "identity"}
+        )

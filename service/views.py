@@ -1,0 +1,112 @@
+"""Rows of the database as the answers of the API."""
+
+from datetime import UTC, datetime
+
+from sqlmodel import Session
+
+from api_schemas.adapters import Adapter as AdapterAnswer
+from api_schemas.adapters import ExampleCounts
+from api_schemas.examples import Example as ExampleAnswer
+from api_schemas.runs import Run as RunAnswer
+from api_schemas.training import TrainingOptions
+from api_schemas.versions import Metrics, VersionDetail
+from api_schemas.versions import Version as VersionAnswer
+from storage import runs, versions
+from storage.examples import Counts
+from storage.tables import Adapter, Example, Run, Version
+
+
+def timestamp(milliseconds: int) -> str:
+    """Milliseconds since 1970 UTC as ISO 8601."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def adapter_answer(
+    session: Session, row: Adapter, counts: Counts, not_training_because: str | None
+) -> AdapterAnswer:
+    """An adapter with its examples counted, its unfinished run and its active version."""
+    run = runs.unfinished(session, row.id)
+    active = versions.active(session, row.id)
+    return AdapterAnswer(
+        name=row.name,
+        base_model=row.base_model,
+        base_hash=row.base_hash,
+        method=row.method,
+        rank=row.rank,
+        alpha=row.alpha,
+        targets=row.targets,
+        use_rslora=row.use_rslora,
+        labels=row.labels,
+        max_tokens=row.max_tokens,
+        too_long=row.too_long,
+        training=TrainingOptions.model_validate(row.training),
+        examples=ExampleCounts(
+            train=counts.train, holdout=counts.holdout, pending=counts.pending, used=counts.used
+        ),
+        current_run=None if run is None else run_answer(run, row.name, None),
+        active_version=None if active is None else version_answer(active),
+        not_training_because=not_training_because,
+        created_at=timestamp(row.created_at),
+    )
+
+
+def example_answer(row: Example) -> ExampleAnswer:
+    """An example."""
+    return ExampleAnswer(
+        id=row.id,
+        input=row.input,
+        label=row.label,
+        split=row.split,
+        status=row.status,
+        external_id=row.external_id,
+        created_at=timestamp(row.created_at),
+    )
+
+
+def run_answer(row: Run, adapter: str, version: int | None) -> RunAnswer:
+    """A run, with the number of the version it produced."""
+    return RunAnswer(
+        id=row.id,
+        adapter=adapter,
+        status=row.status,
+        phase=row.phase,
+        step=row.step,
+        total_steps=row.total_steps,
+        epoch=row.epoch,
+        loss=row.loss,
+        learning_rate=row.learning_rate,
+        losses=[(int(step), loss) for step, loss in row.losses],
+        evaluated=row.evaluated,
+        evaluating_total=row.evaluating_total,
+        resumed_from=row.resumed_from,
+        exact_resume=row.exact_resume,
+        exact_resume_reason=row.exact_resume_reason,
+        engine=row.engine,
+        error=row.error,
+        version=version,
+        created_at=timestamp(row.created_at),
+        started_at=None if row.started_at is None else timestamp(row.started_at),
+        finished_at=None if row.finished_at is None else timestamp(row.finished_at),
+    )
+
+
+def version_answer(row: Version) -> VersionAnswer:
+    """A version without its holdout rows."""
+    return VersionAnswer(
+        number=row.number,
+        run=row.run_id,
+        created_at=timestamp(row.created_at),
+        verdict=row.verdict,
+        verdict_reason=row.verdict_reason,
+        active=row.active,
+        metrics=Metrics.model_validate(row.metrics),
+        base_hash=row.manifest["base_hash"],
+        exact_resume=row.manifest["exact_resume"],
+        engine=row.manifest["engine"],
+    )
+
+
+def version_detail(row: Version) -> VersionDetail:
+    """A version with its holdout rows."""
+    return VersionDetail(**dict(version_answer(row)), holdout_rows=row.manifest["holdout_rows"])

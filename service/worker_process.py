@@ -1,0 +1,99 @@
+"""The worker as a child process, from the daemon's end of its pipes."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from service.home import Home
+from service.settings import Settings
+
+LOG_NAME = "worker.log"
+MOST_LINE_BYTES = 64 * 1024 * 1024
+"""A version's event carries its holdout row by row; nothing the worker says is longer."""
+
+_log = logging.getLogger("lorad.worker")
+
+
+class WorkerProcess:
+    """A running ``python -m trainer.worker``.
+
+    It leads a session of its own, so that signals of a terminal don't reach it. Its standard input
+    is a pipe that only this process holds: if the daemon dies, however it dies, the worker reads
+    the end of it, checkpoints and ends.
+    """
+
+    def __init__(self, settings: Settings, home: Home, run_id: int) -> None:
+        """Start the process.
+
+        Raises:
+            OSError: it can't be started.
+        """
+        log = os.open(
+            home.run(run_id) / LOG_NAME,
+            os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
+            0o600,
+        )
+        try:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",  # a folder named trainer where the daemon was started is not ours
+                    "-m",
+                    settings.worker_module,
+                    "--home",
+                    str(home.path),
+                    "--run",
+                    str(run_id),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+    @property
+    def pid(self) -> int:
+        """The process's id, which is also its group's."""
+        return self._process.pid
+
+    def lines(self) -> Iterator[bytes]:
+        """What the worker says, line by line, until it closes its end; overlong lines are lost."""
+        assert self._process.stdout is not None
+        whole = True
+        while line := self._process.stdout.readline(MOST_LINE_BYTES):
+            ends = line.endswith(b"\n")
+            if whole and ends:
+                yield line
+            elif ends:
+                _log.warning("a line of the worker was longer than %d bytes", MOST_LINE_BYTES)
+            whole = ends
+
+    def wait(self) -> int:
+        """Wait for the end, take down what the worker left behind, return its exit code."""
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # its id is not given again yet
+        self.kill()
+        return self._process.wait()
+
+    def ask_to_stop(self) -> None:
+        """Ask for a last checkpoint and the end: SIGTERM, and the end of its standard input."""
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def kill(self) -> None:
+        """Kill the process and all of its group."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def close(self) -> None:
+        """Give the pipes back."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
