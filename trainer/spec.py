@@ -11,7 +11,9 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from npu.engine import RequestedEngine
 
 SPEC_VERSION = 1
 MINIMUM_STEPS = 40
@@ -82,7 +84,7 @@ class RunSpec:
     holdout_example_ids: tuple[int, ...]
     active_version: str | None
     training: TrainingSettings
-    engine: str
+    engine: RequestedEngine
     threads: int
 
     @property
@@ -114,6 +116,11 @@ class RunSpec:
             raise SpecError(
                 f"expected spec_version {SPEC_VERSION}, found {raw.get('spec_version')!r};"
                 " daemon and trainer are of different releases, so restart the daemon"
+            )
+        if raw.get("engine") not in get_args(RequestedEngine):
+            raise SpecError(
+                f"expected an engine of {', '.join(get_args(RequestedEngine))},"
+                f" found {raw.get('engine')!r}; restart the daemon with one of them"
             )
         known = {field.name for field in dataclasses.fields(TrainingSettings)}
         try:

@@ -151,5 +151,5 @@ def randomise_b(adapter: LoraAdapter, seed: int = 1) -> None:
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
     """Frobenius norm of the difference over that of the expected."""
-    expected = expected.double()
-    return float((found.double() - expected).norm() / expected.norm())
+    expected = expected.detach().double()
+    return float((found.detach().double() - expected).norm() / expected.norm())
