@@ -13,7 +13,6 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -255,10 +254,11 @@ def _import(module: str, distribution: str) -> ModuleType:
         raise EngineError(f"{distribution} can't be loaded: {_one_line(error)}") from error
 
 
-@cache
 def _register_qnn(ort: ModuleType) -> ModuleType:
-    """Load onnxruntime-qnn and register its provider, once a process."""
+    """Load onnxruntime-qnn and register its provider with `ort`, once a process."""
     qnn = _import("onnxruntime_qnn", "onnxruntime-qnn")
+    if any(device.ep_name == QNN_PROVIDER for device in ort.get_ep_devices()):
+        return qnn
     try:
         ort.register_execution_provider_library(QNN_PROVIDER, qnn.get_library_path())
     except Exception as error:  # onnxruntime's errors share no base class
