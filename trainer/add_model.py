@@ -100,7 +100,7 @@ def find_source(source: str) -> Source:
     A package is looked up in its metadata and never imported. Raises AddModelError.
     """
     path = Path(source).expanduser()
-    if path.is_dir() or path.is_file():
+    if source and (path.is_dir() or path.is_file()):
         return Source(path, path.resolve().name)
     try:
         distribution = importlib.metadata.distribution(source)

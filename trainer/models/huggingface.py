@@ -206,8 +206,9 @@ def _read_chat_template(folder: Path, config: Mapping[str, Any]) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    text = _read_text(path)
     try:
-        value = json.loads(_read_text(path))
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnsupportedModelError(f"{path.name} is no valid JSON ({error})") from error
     if not isinstance(value, dict):
