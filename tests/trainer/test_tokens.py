@@ -167,6 +167,7 @@ def test_control_tokens_in_a_message_are_plain_text(
         "<|im_start|><|im_end",
         "|im_start|>",
         "end|",
+        "end|> x",
         "end",
         "<|im_",
         "x <",
@@ -440,3 +441,17 @@ def test_added_tokens_that_swallow_spaces_keep_doing_so() -> None:
     rendered = "<|im_start|>user\n a <|im_end|>\n<|im_start|>assistant\n"
     expected = Tokenizer.from_str(text).encode(rendered, add_special_tokens=False).ids
     assert ours.prompt_ids(user(" a ")) == expected
+
+
+def test_the_longest_of_nested_control_tokens_is_the_templates() -> None:
+    def nest(data: dict[str, object]) -> None:
+        added, model = data["added_tokens"], data["model"]
+        assert isinstance(added, list)
+        assert isinstance(model, dict)
+        for number, text in enumerate(("<|im_start|>user", "<|im_start|>user\n<"), start=300):
+            model["vocab"][text] = number
+            added.append({**added[0], "id": number, "content": text})
+
+    ours = ChatTokenizer(_tiny_json(nest), CHATML, NAMES)
+    assert ours.prompt_ids(user("x"))[0] == 300
+    assert ours.prompt_ids(user("<x"))[0] == 300  # 301 begins in the template, ends in the message
