@@ -13,7 +13,7 @@ class ProductError(RuntimeError):
     """An engine could not deliver one product; the message is the cause."""
 
 
-class NonFiniteInput(ValueError):
+class NonFiniteInput(ValueError):  # noqa: N818  (it names what was found)
     """An activation or gradient holds NaN or an infinity; the training step must fail."""
 
     def __init__(self, matrix: str, direction: Direction) -> None:
