@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api_schemas.examples import MANY, ONE
 from api_schemas.problems import MEDIA_TYPE, FieldError, Problem
+from service.models import ModelError
 
 MOST_FIELD_ERRORS = 100
 _MOST_FIELD_NAME = 200
@@ -87,6 +88,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(OperationalError, _database_refused)
+    app.add_exception_handler(ModelError, _model_unusable)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -103,6 +105,10 @@ async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     refusal = invalid(*((field_name(one["loc"]), _message(one)) for one in error.errors()))
     return problem_response(refusal.status_code, refusal.detail, refusal.errors)
+
+
+async def _model_unusable(request: Request, error: Exception) -> Response:
+    return problem_response(409, str(error))
 
 
 async def _database_refused(request: Request, error: Exception) -> Response:

@@ -5,13 +5,8 @@ from typing import Annotated
 
 import typer
 
-from service.auth import TokenFileError
 from service.cli.options import HomeOption, settings_with
 from service.cli.outcome import fail
-from service.daemon import ADDRESS, DaemonError
-from service.daemon import serve as serve_home
-from storage.database import DatabaseFileError
-from storage.migrations import SchemaVersionError
 
 
 def serve(
@@ -25,6 +20,13 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="CPU threads of new runs.")] = None,
 ) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM."""
+    # Imported here, so that the other commands don't wait for a database and a web server.
+    from service.auth import TokenFileError
+    from service.daemon import DaemonError
+    from service.daemon import serve as serve_home
+    from storage.database import DatabaseFileError
+    from storage.migrations import SchemaVersionError
+
     settings = settings_with(home=home, port=port, engine=engine, threads=threads)
     try:
         serve_home(settings, _announce)
@@ -39,5 +41,5 @@ def serve(
 
 
 def _announce(port: int, token: Path) -> None:
-    typer.echo(f"lorad serves http://{ADDRESS}:{port}")
+    typer.echo(f"lorad serves http://127.0.0.1:{port}")
     typer.echo(f"the owner's token lies in {token}")

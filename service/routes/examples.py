@@ -13,8 +13,7 @@ from api_schemas.examples import (
     PostedExample,
 )
 from service.context import Context, TheCaller, TheContext
-from service.models import Manifest, ModelError
-from service.problems import Refusal, invalid
+from service.problems import invalid
 from service.routes.lookups import adapter_or_404
 from service.routes.responses import problems
 from service.strict_route import StrictRoute
@@ -81,7 +80,7 @@ def _check(
     context: Context, adapter: Adapter, posted: list[PostedExample], *, one: bool
 ) -> list[int]:
     """Refuse what the adapter can't be trained on; return how many tokens each will lose."""
-    model = _model(context, adapter)
+    model = context.models.get(adapter.base_model)
     errors: list[tuple[str, str]] = []
     cut: list[int] = []
     for index, example in enumerate(posted):
@@ -118,13 +117,6 @@ def _check(
     if errors:
         raise invalid(*errors)
     return cut
-
-
-def _model(context: Context, adapter: Adapter) -> Manifest:
-    try:
-        return context.models.get(adapter.base_model)
-    except ModelError as error:
-        raise Refusal(409, str(error)) from None
 
 
 def _field(index: int, name: str, *, one: bool) -> str:

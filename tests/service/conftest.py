@@ -1,0 +1,33 @@
+"""Daemons: one for all the tests of a module that only talk to it, and fresh ones."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.daemon import Daemon, add_stand_in_model
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    home = tmp_path_factory.mktemp("shared") / "home"
+    add_stand_in_model(home)
+    with Daemon(home) as daemon:
+        daemon.create_adapter("phone")
+        daemon.create_adapter("cutting", too_long="cut", max_tokens=64)
+        daemon.create_adapter("free", labels=None)
+        daemon.create_adapter("empty")
+        yield daemon
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    path = tmp_path / "home"
+    add_stand_in_model(path)
+    return path
+
+
+@pytest.fixture
+def daemon(home: Path) -> Iterator[Daemon]:
+    with Daemon(home) as daemon:
+        yield daemon

@@ -1,0 +1,214 @@
+"""A worker that speaks the real one's protocol and trains nothing.
+
+It reads HOME/script.json for what to do: steps, seconds a step, metrics, and how to misbehave.
+Like the real one it takes worker.lock, reads the spec and its texts, leaves a checkpoint every five
+steps, goes on from the newest, obeys SIGTERM and the end of its standard input, and publishes a
+version folder by renaming it.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from storage import examples
+from storage.database import Database
+
+ENGINE = {"requested": "auto", "engine": "stand_in", "why": "a test", "threads": 1}
+DEFAULTS: dict[str, Any] = {
+    "steps": 12,
+    "step_seconds": 0.01,
+    "holdout": 40,
+    "before": {"loss": 2.0, "label_nll": 1.4, "accuracy": 0.3},
+    "after": {"loss": 0.5, "label_nll": 0.4, "accuracy": 0.9},
+    "active": None,
+    "garbage": False,
+    "fail_at": None,
+    "exit_code": 0,
+    "no_version": False,
+    "damaged_version": False,
+    "deaf": False,
+    "leave_child": False,
+    "die_after_version": False,
+}
+
+
+class Worker:
+    def __init__(self, home: Path, run_id: int) -> None:
+        self.home, self.run_id = home, run_id
+        script = home / "script.json"
+        self.script = DEFAULTS | (json.loads(script.read_text()) if script.exists() else {})
+        self.spec = json.loads((home / "runs" / str(run_id) / "spec.json").read_text())
+        self.checkpoints = home / "runs" / str(run_id) / "checkpoints"
+        self.stop: str | None = None
+
+    def say(self, event: str, **fields: Any) -> None:
+        try:
+            print(json.dumps({"event": event, "run": self.run_id, **fields}), flush=True)
+        except BrokenPipeError:  # nobody listens any more: no reason not to finish
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def listen(self) -> None:
+        def on_term(number: int, frame: object) -> None:
+            self.stop = self.stop or "SIGTERM"
+
+        def watch() -> None:
+            while os.read(0, 4096):
+                pass
+            self.stop = self.stop or "daemon gone"
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if self.script["deaf"] else on_term)
+        if not self.script["deaf"]:
+            threading.Thread(target=watch, daemon=True).start()
+
+    def work(self) -> int:
+        total = self.script["steps"]
+        found = sorted(self.checkpoints.glob("step-*")) if self.checkpoints.exists() else []
+        begin = int(found[-1].name[5:]) if found else None
+        self.say("phase", phase="loading")
+        with Database.open_readonly(self.home / "lorad.db") as database, database.read() as session:
+            texts = examples.load_texts(session, self.spec["train_example_ids"])
+        assert texts
+        self.say(
+            "started",
+            pid=os.getpid(),
+            total_steps=total,
+            resumed_from=begin,
+            engine=ENGINE,
+            exact_resume=True,
+            exact_resume_reason=None,
+        )
+        if self.script["garbage"]:
+            self.say_garbage()
+        if self.script["leave_child"] and os.fork() == 0:
+            time.sleep(600)
+        self.say("phase", phase="training")
+        for step in range((begin or 0) + 1, total + 1):
+            if self.stop:
+                self.checkpoint(step - 1)
+                self.say("stopped", step=step - 1, reason=self.stop)
+                return 75
+            time.sleep(self.script["step_seconds"])
+            if self.script["fail_at"] == step:
+                self.say("failed", step=step, error="the loss is not finite")
+                return 1
+            self.say(
+                "step",
+                step=step,
+                total=total,
+                epoch=step / 10,
+                loss=2.0 / step,
+                learning_rate=1e-3,
+                tokens=10,
+                label_tokens=2,
+                grad_norm=1.0,
+                seconds=self.script["step_seconds"],
+            )
+            if step % 5 == 0:
+                self.checkpoint(step)
+        if self.script["no_version"]:
+            return int(self.script["exit_code"])
+        manifest = self.publish()
+        if self.script["die_after_version"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.say("version", path=self.version_path(), manifest=manifest)
+        return int(self.script["exit_code"])
+
+    def say_garbage(self) -> None:
+        os.write(1, b"this is no JSON\n\n[]\n{}\n\xff\xfe\n")
+        os.write(1, b'{"event":"step","run":1,"step":NaN}\n')
+        os.write(1, b'{"event":"dance","run":%d}\n' % self.run_id)
+        os.write(1, b'{"event":"step","run":%d,"step":"many"}\n' % self.run_id)
+        os.write(1, b'{"event":"phase","run":99999,"phase":"another run"}\n')
+        os.write(1, b"x" * 200_000 + b"\n")
+
+    def checkpoint(self, step: int) -> None:
+        (self.checkpoints / f"step-{step:08d}").mkdir(parents=True, exist_ok=True)
+        self.say("checkpoint", step=step)
+
+    def version_path(self) -> str:
+        return f"adapters/{self.spec['adapter_id']}/versions/run-{self.run_id:08d}"
+
+    def publish(self) -> dict[str, Any]:
+        folder = self.home / self.version_path()
+        building = folder.with_name(f".tmp-{self.run_id}")
+        building.mkdir(parents=True)
+        contents = {
+            "adapter_config.json": b'{"peft_type": "LORA"}',
+            "adapter_model.safetensors": b"weights " * 40_000,
+            "README.md": b"# an adapter\n",
+        }
+        for name, data in contents.items():
+            (building / name).write_bytes(data)
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        if self.script["damaged_version"]:
+            files["README.md"] = "0" * 64
+        manifest = {
+            "manifest_version": 1,
+            "run_id": self.run_id,
+            "adapter_id": self.spec["adapter_id"],
+            "base_model": self.spec["model"]["name"],
+            "base_hash": self.spec["model"]["base_hash"],
+            "method": self.spec["method"],
+            "rank": self.spec["rank"],
+            "alpha": self.spec["alpha"],
+            "targets": self.spec["targets"],
+            "use_rslora": self.spec["use_rslora"],
+            "steps": self.script["steps"],
+            "created_at": "2026-11-29T00:00:00+00:00",
+            "exact_resume": True,
+            "exact_resume_reason": None,
+            "metrics": {
+                "holdout": self.script["holdout"],
+                "train": len(self.spec["train_example_ids"]),
+                "before": self.script["before"],
+                "after": self.script["after"],
+                "active": self.script["active"],
+                "majority_accuracy": 0.5,
+                "recency_prior_accuracy": 0.5,
+            },
+            "holdout_rows": [
+                {
+                    "example_id": example_id,
+                    "label": "now",
+                    "before": {"predicted": "later", "label_nll": 1.4},
+                    "after": {"predicted": "now", "label_nll": 0.4},
+                }
+                for example_id in self.spec["holdout_example_ids"]
+            ],
+            "engine": ENGINE,
+            "seconds": 1.0,
+            "skipped_example_ids": [],
+            "cut_example_ids": [],
+            "files": files,
+        }
+        (building / "version.json").write_text(json.dumps(manifest))
+        building.rename(folder)
+        return manifest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--run", type=int, required=True)
+    arguments = parser.parse_args()
+    lock = os.open(arguments.home / "worker.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 3
+    worker = Worker(arguments.home, arguments.run)
+    worker.listen()
+    print("the stand-in works", file=sys.stderr)
+    return worker.work()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

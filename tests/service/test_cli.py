@@ -1,0 +1,142 @@
+"""The command `lorad`, as a person calls it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.service.daemon import ROOT, Daemon, add_stand_in_model
+
+
+def lorad(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service.cli.main", *arguments],
+        env=os.environ | {"LORAD_HOME": str(home), "PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_status_and_adapters_of_a_running_daemon(shared: Daemon) -> None:
+    answer = lorad("status", "--json", home=shared.home)
+    assert answer.returncode == 0, answer.stderr
+    status = json.loads(answer.stdout)
+    assert [model["name"] for model in status["models"]] == ["tiny"]
+    assert "phone" in {adapter["name"] for adapter in status["adapters"]}
+    words = lorad("status", home=shared.home).stdout
+    assert "phone: not training: it has no training examples yet" in words
+    table = lorad("adapters", home=shared.home).stdout
+    assert "phone" in table
+    assert len(json.loads(lorad("adapters", "--json", home=shared.home).stdout)) >= 3
+
+
+@pytest.mark.parametrize("command", ["status", "adapters"])
+def test_without_a_daemon_the_exit_code_is_3(tmp_path: Path, command: str) -> None:
+    answer = lorad(command, home=tmp_path / "home")
+    assert answer.returncode == 3
+    assert "lorad serve" in answer.stderr
+
+
+def test_the_token_is_not_sent_to_whoever_has_the_port_of_a_dead_daemon(home: Path) -> None:
+    with Daemon(home) as daemon:
+        daemon.kill()
+        with socket.create_server(("127.0.0.1", daemon.port)) as squatter:
+            squatter.settimeout(0)
+            answer = lorad("status", home=home)
+            assert answer.returncode == 3
+            with pytest.raises(BlockingIOError):
+                squatter.accept()
+
+
+def test_one_daemon_per_home(shared: Daemon) -> None:
+    answer = lorad("serve", "--port", "0", home=shared.home)
+    assert answer.returncode == 1
+    assert "another daemon" in answer.stderr
+    assert shared.http.get("/healthz").status_code == 200
+
+
+def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        answer = lorad("serve", "--port", port, home=tmp_path / "home")
+    assert answer.returncode == 1
+    assert f"port {port}" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_database_from_the_future_is_a_clear_error(home: Path) -> None:
+    with Daemon(home) as daemon:
+        daemon.stop()
+    import sqlite3
+
+    connection = sqlite3.connect(home / "lorad.db")
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    answer = lorad("serve", "--port", "0", home=home)
+    assert answer.returncode == 1
+    assert "schema 999" in answer.stderr
+
+
+def test_serve_says_where_it_is_and_where_the_token_lies(shared: Daemon) -> None:
+    said = shared.log()
+    assert f"http://127.0.0.1:{shared.port}" in said
+    assert str(shared.home / "token") in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dance",),
+        ("serve", "--colour", "red"),
+        ("serve", "--port", "many"),
+        ("serve", "--port", "99999"),
+        ("serve", "--engine", "steam"),
+        ("serve", "--threads", "0"),
+        ("model", "add", "tiny"),
+        ("model", "add", "tiny", "source", "--format", "int3"),
+    ],
+)
+def test_a_wrong_command_line_is_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    answer = lorad(*arguments, home=tmp_path / "home")
+    assert answer.returncode == 2
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_wrong_setting_in_the_environment_is_named(tmp_path: Path) -> None:
+    answer = lorad("model", "list", home=tmp_path, LORAD_THREADS="none")
+    assert answer.returncode == 2
+    assert "LORAD_THREADS" in answer.stderr
+
+
+def test_exit_codes_are_documented() -> None:
+    answer = lorad("--help", home=Path("unused"))
+    assert "3 no daemon answers" in " ".join(answer.stdout.split())
+
+
+def test_models_are_listed_without_a_daemon(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert json.loads(lorad("model", "list", "--json", home=home).stdout) == []
+    add_stand_in_model(home)
+    add_stand_in_model(home, name="other")
+    (home / "models" / "other" / "weights.lorad").write_bytes(b"cut")
+    listed = lorad("model", "list", "--json", home=home)
+    assert [model["name"] for model in json.loads(listed.stdout)] == ["tiny"]
+    assert "other" in listed.stderr
+    assert "weights have 3 bytes" in listed.stderr
+    assert "sha256:tiny" in lorad("model", "list", home=home, COLUMNS="200").stdout
+
+
+def test_adding_what_is_no_model_fails_with_its_reason(tmp_path: Path) -> None:
+    source = tmp_path / "broken.gguf"
+    source.write_bytes(b"GGUF but not really")
+    answer = lorad("model", "add", "broken", str(source), home=tmp_path / "home")
+    assert answer.returncode == 1
+    assert "broken was not added" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert list((tmp_path / "home" / "models").iterdir()) == []

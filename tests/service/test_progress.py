@@ -1,0 +1,135 @@
+import itertools
+from typing import Any
+
+import pytest
+
+from service.progress import MOST_LOSSES, SECONDS_BETWEEN_WRITES, Progress
+from service.run_end import run_end
+from service.worker_events import Event, EventError, parse
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def step(number: int, total: int = 10_000, loss: float = 1.0) -> Event:
+    line = (
+        f'{{"event":"step","run":1,"step":{number},"total":{total},"epoch":0.1,"loss":{loss},'
+        '"learning_rate":0.001,"tokens":9,"label_tokens":1,"grad_norm":1.0,"seconds":0.1}'
+    )
+    return parse(line.encode())
+
+
+def feed(progress: Progress, events: list[Event]) -> list[dict[str, Any]]:
+    """What was written to the database."""
+    writes = []
+    for event in events:
+        if values := progress.due(now=progress.take(event)):
+            writes.append(values)
+            progress.written()
+    return writes
+
+
+def test_a_storm_of_steps_makes_two_writes_a_second() -> None:
+    clock = Clock()
+    progress = Progress([], clock)
+    writes = 0
+    for number in range(1, 1001):  # ten seconds of a hundred steps a second
+        clock.now += 0.01
+        writes += len(feed(progress, [step(number)]))
+    assert 15 <= writes <= 10 / SECONDS_BETWEEN_WRITES + 1
+    left = progress.due(now=True)
+    assert left["step"] == 1000  # nothing is lost, only late
+    assert len(left["losses"]) == 1000
+
+
+def test_the_last_step_is_not_late() -> None:
+    progress = Progress([], Clock())
+    writes = feed(progress, [step(1, total=3), step(2, total=3), step(3, total=3)])
+    assert [write["step"] for write in writes] == [1, 3]
+
+
+def test_what_could_not_be_written_stays_due() -> None:
+    progress = Progress([], Clock())
+    progress.take(step(4))
+    assert progress.due(now=True)["step"] == 4
+    progress.take(parse(b'{"event":"phase","run":1,"phase":"exporting"}'))
+    assert progress.due(now=True) == progress.due(now=True)
+    assert progress.due(now=True)["step"] == 4
+    progress.written()
+    assert progress.due(now=True) == {}
+
+
+def test_the_loss_curve_stays_small_and_in_order() -> None:
+    progress = Progress([], Clock())
+    for number in range(1, 50_001):
+        progress.take(step(number))
+    losses = progress.due(now=True)["losses"]
+    assert MOST_LOSSES / 4 <= len(losses) <= MOST_LOSSES
+    steps = [point[0] for point in losses]
+    assert steps == sorted(set(steps))
+    assert max(b - a for a, b in itertools.pairwise(steps)) <= 128
+
+
+def test_steps_that_come_again_replace_what_they_were() -> None:
+    progress = Progress([[1, 3.0], [2, 2.0], [3, 1.5]], Clock())
+    progress.take(step(2, loss=2.5))
+    assert progress.due(now=True)["losses"] == [[1, 3.0], [2, 2.5]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"null",
+        b"[1]",
+        b"{}",
+        b'{"event":"step","run":1}',
+        b'{"event":"dance","run":1}',
+        b'{"event":"phase","run":"one","phase":"x"}',
+        b'{"event":"evaluating","run":1,"done":-1,"total":2}',
+        b'{"event":"evaluating","run":1,"done":1e999,"total":2}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_event_is_said_to_be_none(line: bytes) -> None:
+    with pytest.raises(EventError):
+        parse(line)
+
+
+@pytest.mark.parametrize(
+    ("code", "checkpoint", "stopping", "status", "words"),
+    [
+        (-9, True, False, "interrupted", "killed by SIGKILL at step 41; trigger again to go on"),
+        (-9, False, False, "interrupted", "killed by SIGKILL at step 41; trigger again to start"),
+        (-11, True, False, "interrupted", "killed by SIGSEGV"),
+        (-64, True, False, "interrupted", "killed by SIGRTMAX"),
+        (-70, True, False, "interrupted", "killed by signal 70"),
+        (75, True, False, "interrupted", "stopped by a request at step 41"),
+        (75, True, True, "interrupted", "the daemon was stopped at step 41"),
+        (3, True, False, "queued", ""),
+        (1, True, False, "failed", "exit code 1 and gave no reason; see LOG"),
+        (2, True, False, "failed", "exit code 2"),
+        (0, True, False, "failed", "left no whole version; see LOG"),
+    ],
+)
+def test_every_exit_has_its_meaning(
+    code: int, checkpoint: bool, stopping: bool, status: str, words: str
+) -> None:
+    progress = Progress([], Clock())
+    progress.take(step(41))
+    end = run_end(code, progress, has_checkpoint=checkpoint, daemon_stopping=stopping, log="LOG")
+    assert end.status == status
+    assert words in (end.reason or "")
+
+
+def test_the_workers_own_reason_is_told() -> None:
+    progress = Progress([], Clock())
+    progress.take(parse(b'{"event":"failed","run":1,"step":null,"error":"no such base"}'))
+    end = run_end(1, progress, has_checkpoint=False, daemon_stopping=False, log="LOG")
+    assert (end.status, end.reason) == ("failed", "no such base")
