@@ -1,0 +1,13 @@
+"""What holds for every test: no network, nobody's own settings, no deadline for a busy machine."""
+
+import os
+
+from hypothesis import settings
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read by transformers and peft when they are first imported
+for name in [name for name in os.environ if name.startswith("LORAD_")]:
+    del os.environ[name]
+
+settings.register_profile("lorad", deadline=None)
+# hypothesis' own profile "ci" draws the same examples in every run.
+settings.load_profile("ci" if os.environ.get("CI") else "lorad")
