@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from storage.adapters import data_key
-from storage.examples import ExampleText, load_texts
-
 from storage.database import Database
+from storage.examples import ExampleText, load_texts
 from trainer.spec import RunSpec
 from trainer.tokens import ChatTokenizer
 

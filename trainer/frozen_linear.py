@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+
 from npu.engine import Engine
 
 _recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
@@ -54,5 +55,5 @@ def frozen_linear(x: torch.Tensor, engine: Engine, matrix: str) -> torch.Tensor:
     Returns:
         fp32 [M, N].
     """
-    y: torch.Tensor = _FrozenProduct.apply(x, engine, matrix)
+    y: torch.Tensor = _FrozenProduct.apply(x, engine, matrix)  # type: ignore[no-untyped-call]
     return y

@@ -22,8 +22,7 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 def target_shape(config: DecoderConfig, target: str) -> tuple[int, int]:
     """(out, in) features of one target linear."""
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
+    queries, keys = config.query_width, config.key_value_width
     hidden, ffn = config.hidden_size, config.intermediate_size
     return {
         "q_proj": (queries, hidden),

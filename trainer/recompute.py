@@ -53,5 +53,5 @@ def recomputed(
         parameters: every trainable tensor that `block` uses; autograd sees only these. A block
             without any has nothing to differentiate but `x` itself.
     """
-    y: torch.Tensor = _RecomputedBlock.apply(block, x, *parameters)
+    y: torch.Tensor = _RecomputedBlock.apply(block, x, *parameters)  # type: ignore[no-untyped-call]
     return y

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from npu.engine import Engine, open_engine
 from npu.weights import FrozenWeights
-
 from storage.database import Database
 from trainer.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
 from trainer.dataset import Dataset, batch_ids, load_dataset

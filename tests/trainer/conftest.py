@@ -1,10 +1,13 @@
 import importlib.metadata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.trainer.chat import NAMES
 from trainer.add_model import add_model
 from trainer.models.tiny import write_tiny_model
+from trainer.tokens import ChatTokenizer
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +40,30 @@ def tiny_home(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Pa
     home = tmp_path_factory.mktemp("tiny-home")
     add_model(home, "tiny", str(tiny_folder))
     return home
+
+
+@pytest.fixture(scope="module")
+def tokenizer_json(smollm2_home: Path) -> str:
+    return (smollm2_home / "models/smollm2-135m/tokenizer.json").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def smollm2(smollm2_home: Path) -> ChatTokenizer:
+    return ChatTokenizer.load(smollm2_home / "models/smollm2-135m")
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_home: Path) -> ChatTokenizer:
+    return ChatTokenizer.load(tiny_home / "models/tiny")
+
+
+@pytest.fixture(scope="module")
+def with_template(tokenizer_json: str) -> Callable[[str], ChatTokenizer]:
+    made: dict[str, ChatTokenizer] = {}
+
+    def make(template: str) -> ChatTokenizer:
+        if template not in made:
+            made[template] = ChatTokenizer(tokenizer_json, template, NAMES)
+        return made[template]
+
+    return make

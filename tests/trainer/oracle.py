@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from npu.engine import Engine, open_engine
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from npu.engine import Engine, open_engine
 from npu.weights import FrozenWeights, MatrixSource, write_frozen_weights
 from trainer.lora import TARGETS, LoraAdapter, target_shape
 from trainer.models.config import DecoderConfig

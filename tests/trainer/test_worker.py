@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer.safetensors_file import SafetensorsFile
 
 from storage import adapters, clients, examples
 from storage.database import Database
 from storage.tables import Adapter
+from trainer.safetensors_file import SafetensorsFile
 
 LABELS = ["now", "later", "mute"]
 WORDS = ["parcel", "meeting", "sale", "mum", "train", "bill", "game", "rain", "class", "lunch"]

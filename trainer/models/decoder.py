@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+
 from npu.engine import Engine
 from npu.weights import FrozenWeights
-
 from trainer.frozen_linear import frozen_linear
-from trainer.lora import LoraAdapter
+from trainer.lora import LoraAdapter, target_shape
 from trainer.models.config import DecoderConfig
 from trainer.models.rope import rope_tables, rotate
 from trainer.packing import Packed
@@ -140,16 +140,9 @@ class Decoder:
         if len(targets) == 1:
             outputs = [y]
         else:
-            sizes = [self._out_features(target) for target in targets]
+            sizes = [target_shape(self.config, target)[0] for target in targets]
             outputs = [part.contiguous() for part in y.split(sizes, dim=1)]
         if adapter is None:
             return outputs
         deltas = (adapter.delta(layer, target, x) for target in targets)
         return [out if d is None else out + d for out, d in zip(outputs, deltas, strict=True)]
-
-    def _out_features(self, target: str) -> int:
-        config = self.config
-        if target in ("gate_proj", "up_proj"):
-            return config.intermediate_size
-        heads = config.num_attention_heads if target == "q_proj" else config.num_key_value_heads
-        return heads * config.head_dim
