@@ -42,22 +42,22 @@ def tiny_home(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Pa
     return home
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tokenizer_json(smollm2_home: Path) -> str:
     return (smollm2_home / "models/smollm2-135m/tokenizer.json").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def smollm2(smollm2_home: Path) -> ChatTokenizer:
     return ChatTokenizer.load(smollm2_home / "models/smollm2-135m")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tiny(tiny_home: Path) -> ChatTokenizer:
     return ChatTokenizer.load(tiny_home / "models/tiny")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def with_template(tokenizer_json: str) -> Callable[[str], ChatTokenizer]:
     made: dict[str, ChatTokenizer] = {}
 
