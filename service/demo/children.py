@@ -112,7 +112,7 @@ class Household:
         }
         with (self._scratch / f"{name}.log").open("wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                [sys.executable, "-P", "-m", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
