@@ -1,0 +1,130 @@
+"""The whole way over HTTP with the real worker: killed in the middle, gone on with, downloaded."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load
+
+from tests.service.daemon import ROOT, Daemon, kill
+
+CANARY = "canary-0b7e"
+STEPS = 150
+TRAINING = {"steps": STEPS, "learning_rate": 0.01, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("real")
+    home, source = folder / "home", folder / "tiny-source"
+    for arguments in (
+        ("trainer.models.tiny", str(source)),
+        ("service.cli.main", "model", "add", "tiny", str(source), "--home", str(home)),
+    ):
+        subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, timeout=120)
+    with Daemon(home, worker="trainer.worker") as daemon:
+        yield daemon
+
+
+def prepare(daemon: Daemon, name: str) -> None:
+    """An adapter with a rule that the tiny model can learn: the answer is a word of the input."""
+    daemon.create_adapter(name, labels=["now", "later"], training=TRAINING)
+    examples = [
+        {"input": f"{CANARY} {number} {label}", "label": label, "split": split}
+        for split, numbers in (("train", range(24)), ("holdout", range(100, 116)))
+        for number in numbers
+        for label in ("now", "later")
+    ]
+    response = daemon.http.post(f"/v1/adapters/{name}/examples", json={"examples": examples})
+    assert response.status_code == 201, response.text
+
+
+def trained(daemon: Daemon, name: str, *, kills: int) -> dict[str, Any]:
+    run_id = daemon.train(name)
+    for turn in range(kills):
+        least = STEPS // (kills + 2) * (turn + 1)
+        run = daemon.wait_for(run_id, lambda run, least=least: run["step"] >= least, seconds=120)
+        kill(daemon.worker_pid())
+        run = daemon.wait_until_ended(run_id)
+        assert run["status"] == "interrupted", run
+        assert run["error"].startswith("killed by SIGKILL at step "), run
+        assert daemon.train(name) == run_id
+    return daemon.wait_until_ended(run_id, seconds=240)
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_adapter(real: Daemon) -> None:
+    prepare(real, "phone")  # twice the same examples, options and seed
+    undisturbed = trained(real, "phone", kills=0)
+    disturbed = trained(real, "phone", kills=2)
+    for version, run in ((1, undisturbed), (2, disturbed)):
+        assert (run["status"], run["error"], run["version"]) == ("completed", None, version), run
+        assert (run["step"], run["total_steps"], run["exact_resume"]) == (STEPS, STEPS, True)
+        assert [step for step, _ in run["losses"]] == list(range(1, STEPS + 1))
+    assert undisturbed["resumed_from"] is None
+    assert disturbed["resumed_from"] >= 10
+    assert disturbed["losses"] == undisturbed["losses"]
+    assert undisturbed["losses"][-1][1] < undisturbed["losses"][0][1] / 2
+    assert tensors(real, 2) == tensors(real, 1)
+
+
+def tensors(daemon: Daemon, version: int) -> dict[str, bytes]:
+    """The adapter's tensors out of the zip that an app would download."""
+    response = daemon.http.get(f"/v1/adapters/phone/versions/{version}/download")
+    assert response.status_code == 200
+    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+        assert archive.testzip() is None
+        config = json.loads(archive.read("adapter_config.json"))
+        assert config["peft_type"] == "LORA"
+        assert config["r"] == 8
+        weights = load(archive.read("adapter_model.safetensors"))
+    assert len(weights) == 2 * 7 * 2  # A and B of seven linears in two layers
+    assert all(key.startswith("base_model.model.") for key in weights)
+    assert all(tensor.any() for tensor in weights.values())
+    return {key: tensor.tobytes() for key, tensor in weights.items()}
+
+
+@pytest.mark.slow
+def test_its_version_is_measured_and_judged(real: Daemon) -> None:
+    version = real.http.get("/v1/adapters/phone/versions/1").json()
+    metrics = version["metrics"]
+    assert (metrics["holdout"], metrics["train"]) == (32, 48)
+    assert len(version["holdout_rows"]) == 32
+    better = metrics["after"]["label_nll"] < metrics["before"]["label_nll"]
+    assert version["verdict"] == ("promoted" if better else "rejected")
+    assert version["active"] == better
+    products = version["engine"]["products"][version["engine"]["engine"]]
+    assert min(products["forward"], products["recompute"], products["input_gradient"]) > 0
+
+
+@pytest.mark.slow
+def test_no_log_holds_a_text(real: Daemon) -> None:
+    logs = [real.log_path, *real.home.glob("runs/*/worker.log")]
+    assert len(logs) == 3
+    for log in logs:
+        assert CANARY not in log.read_text(), log
+
+
+@pytest.mark.slow
+def test_a_failure_of_the_real_worker_is_told(real: Daemon, tmp_path: Path) -> None:
+    """Weights damaged after they were added: found by the worker, which hashes them."""
+    prepare(real, "damaged")
+    weights = real.home / "models" / "tiny" / "weights.lorad"
+    whole = weights.read_bytes()
+    damaged = bytearray(whole)
+    damaged[-5] ^= 0x40
+    weights.chmod(0o600)
+    weights.write_bytes(damaged)
+    try:
+        run = trained(real, "damaged", kills=0)
+    finally:
+        weights.write_bytes(whole)
+    assert run["status"] == "failed"
+    assert run["error"]
+    assert run["version"] is None
