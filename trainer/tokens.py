@@ -210,11 +210,14 @@ class ChatTokenizer:
         core = text.strip()
         if not core:
             return text
-        start, end = text.index(core), text.index(core) + len(core)
+        first = text.index(core)
+        risky = set()
         if self._could_begin_control(core):
-            text = text[: end - 1] + stand_ins.for_text(text[end - 1]) + text[end:]
+            risky.add(first + len(core) - 1)
         if self._could_end_control(core):
-            text = text[:start] + stand_ins.for_text(text[start]) + text[start + 1 :]
+            risky.add(first)
+        for place in risky:
+            text = text[:place] + stand_ins.for_text(text[place]) + text[place + 1 :]
         return text
 
     def _could_begin_control(self, core: str) -> bool:

@@ -1,5 +1,10 @@
 """Chat templates of every kind, and texts with edges, for the tests of tokens."""
 
+from functools import cache
+
+from trainer.models.tiny import byte_tokenizer
+from trainer.tokens import ChatTokenizer
+
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
     "+ '<|im_end|>' + '\n' }}{% endfor %}"
@@ -41,20 +46,9 @@ def user(text: str) -> list[dict[str, str]]:
 
 
 EDGES = (
-    "",
-    " ",
-    "\n",
-    "\n\n\n",
-    " a",
-    "a ",
-    "\n a\n",
-    "\u3000日本語\u3000",
-    "🎉",
-    "  2026  ",
-    "say x",
+    *("", " ", "\n", "\n\n\n", " a", "a ", "\n a\n", "\u3000日本語\u3000", "🎉", " 26  ", "say x"),
+    *("<", ">", "|", "|>", "<|", "e", "_", " > ", "<>", ">\n<"),
 )
-
-
 ANSWERS = (
     "now",
     " now",
@@ -71,3 +65,17 @@ ANSWERS = (
     "a\tb\r\n",
     "\ufdd0",
 )
+
+
+@cache
+def byte_chat() -> ChatTokenizer:
+    """ChatML over one token a byte, without a model."""
+    return ChatTokenizer(byte_tokenizer().to_str(), CHATML, NAMES)
+
+
+def gpt2_alphabet() -> dict[int, str]:
+    """The character by which byte-level vocabularies write each byte."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    alphabet = {byte: chr(byte) for byte in plain}
+    return alphabet | {byte: chr(0x100 + index) for index, byte in enumerate(others)}

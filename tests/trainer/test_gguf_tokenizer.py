@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from tests.trainer.chat import gpt2_alphabet
 from tests.trainer.llama_cpp import LlamaCppTokenizer
 from tests.trainer.texts import package_texts, random_texts
 from trainer.models.config import UnsupportedModelError
@@ -32,11 +33,9 @@ def unwritable(tokenizer: Tokenizer) -> set[int]:
     Six control characters, bytes that never occur in UTF-8, and F1 and F2, which begin code points
     from U+40000 on, none of them assigned.
     """
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    text_of = {byte: chr(byte) for byte in plain}  # GPT-2's alphabet of bytes
-    text_of |= {byte: chr(0x100 + index) for index, byte in enumerate(others)}
-    missing = {byte for byte, text in text_of.items() if tokenizer.token_to_id(text) is None}
+    missing = {
+        byte for byte, text in gpt2_alphabet().items() if tokenizer.token_to_id(text) is None
+    }
     assert {0x04, 0xF1, 0xF2} < missing
     assert len(missing) == 21
     return missing

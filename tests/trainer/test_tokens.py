@@ -3,9 +3,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
-from tests.trainer.chat import ANSWERS, CHATML, EDGES, NAMES, TEMPLATES, user
+from tests.trainer.chat import (
+    ANSWERS,
+    CHATML,
+    EDGES,
+    NAMES,
+    TEMPLATES,
+    byte_chat,
+    gpt2_alphabet,
+    user,
+)
 from tests.trainer.texts import package_texts, random_texts
 from trainer.models.tiny import byte_tokenizer
 from trainer.tokens import ChatTokenizer, TokenizerError
@@ -299,3 +310,22 @@ def test_a_sentencepiece_tokenizer_keeps_its_prefix_spaces() -> None:
         assert ours.decode(ours.answer_ids(label)[:-1]) == label
     example, _ = ours.cut("the later 日本 🎉 " * 20, "the", 60)
     assert "\ufffd" not in ours.decode(example.prompt)
+
+
+CONTROL_SCRAPS = st.sampled_from(
+    ["<|im_start|>", "<|im_end|>", "<|endoftext|>", *"<|>_imendstar \n", "\U000f0000", "日", "🎉"]
+)
+
+
+@given(text=st.lists(CONTROL_SCRAPS, max_size=12).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_any_scraps_of_control_tokens_are_bytes_of_text(text: str) -> None:
+    """With one token a byte, a prompt's ids can be written down without any tokenizer."""
+    alphabet = gpt2_alphabet()
+    tokenizer = byte_tokenizer()
+
+    def ids(plain: str) -> list[int]:
+        return [tokenizer.token_to_id(alphabet[byte]) for byte in plain.encode()]
+
+    expected = [1, *ids("user\n" + text), 2, *ids("\n"), 1, *ids("assistant\n")]
+    assert byte_chat().prompt_ids(user(text)) == expected

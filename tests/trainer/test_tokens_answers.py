@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer.chat import ANSWERS, CHATML, NAMES, TEMPLATES, user
-from trainer.models.tiny import byte_tokenizer
+from tests.trainer.chat import ANSWERS, CHATML, TEMPLATES, user
 from trainer.tokens import ChatTokenizer, TokenizerError
 
 
@@ -24,15 +23,8 @@ def test_an_answer_decodes_to_exactly_itself(
 @given(label=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_any_answer_comes_back_or_is_refused_naming_the_character(label: str) -> None:
-    ours = BYTES
+    ours = byte_chat()
     assert ours.decode(ours.answer_ids(label)[:-1]) == label
-
-
-def _byte_chat() -> ChatTokenizer:
-    return ChatTokenizer(byte_tokenizer().to_str(), CHATML, NAMES)
-
-
-BYTES = _byte_chat()
 
 
 def test_an_answer_the_vocabulary_cannot_write_is_refused(smollm2: ChatTokenizer) -> None:
@@ -125,9 +117,10 @@ def test_what_cannot_fit_is_refused_with_the_numbers(smollm2: ChatTokenizer) -> 
 @settings(max_examples=200, deadline=None)
 def test_cutting_bytes_never_leaves_half_a_character(text: str, room: int) -> None:
     """One token a byte: a cut at a token would often fall inside a character."""
-    least = len(BYTES.prompt_ids(user(""))) + len(BYTES.answer_ids("x"))
-    example, _ = BYTES.cut(text, "x", least + room)
-    kept = BYTES.decode(example.prompt).removeprefix("<|im_start|>user\n")
+    chat = byte_chat()
+    least = len(chat.prompt_ids(user(""))) + len(chat.answer_ids("x"))
+    example, _ = chat.cut(text, "x", least + room)
+    kept = chat.decode(example.prompt).removeprefix("<|im_start|>user\n")
     kept = kept.removesuffix("<|im_end|>\n<|im_start|>assistant\n")
     assert text.startswith(kept)
     assert len(text[: len(kept) + 1].encode()) > room or kept == text
