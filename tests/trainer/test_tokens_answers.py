@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer.chat import ANSWERS, CHATML, TEMPLATES, user
+from tests.trainer.chat import ANSWERS, CHATML, TEMPLATES, byte_chat, user
 from trainer.tokens import ChatTokenizer, TokenizerError
 
 
@@ -22,7 +22,7 @@ def test_an_answer_decodes_to_exactly_itself(
 
 @given(label=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 @settings(max_examples=300, deadline=None)
-def test_any_answer_comes_back_or_is_refused_naming_the_character(label: str) -> None:
+def test_any_answer_comes_back(label: str) -> None:
     ours = byte_chat()
     assert ours.decode(ours.answer_ids(label)[:-1]) == label
 
