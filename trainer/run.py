@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -89,9 +90,19 @@ class Run:
             StopRequested: after the checkpoint.
             RunError, ValueError, FloatingPointError: the run has failed.
         """
-        if (self.home / self._version).exists():
-            self._announce_version()
-            return
+        self._remove_unfinished_folders()
+        if not (self.home / self._version).exists():
+            self._produce_version()
+        self._announce_version()
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+
+    def _remove_unfinished_folders(self) -> None:
+        """What a killed worker left half-written; this process holds the only worker's lock."""
+        for folder in (self._checkpoints, (self.home / self._version).parent):
+            for unfinished in folder.glob(".tmp-*"):
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _produce_version(self) -> None:
         self._emit("phase", {"phase": "loading"})
         self._load()
         self._resume()
@@ -102,7 +113,6 @@ class Run:
         after = self._measure(self.adapter)
         self._emit("phase", {"phase": "exporting"})
         self._publish(after)
-        self._announce_version()
 
     def _load(self) -> None:
         spec = self.spec
@@ -114,6 +124,7 @@ class Run:
                 f" {weights.content_hash}; adapters belong to one base, so make a new adapter"
             )
         torch.set_num_threads(spec.threads)
+        torch.use_deterministic_algorithms(True)
         self.engine: Engine = open_engine(weights, spec.engine, threads=spec.threads)
         self.config = DecoderConfig.from_json(weights.metadata["config"])
         self.decoder = Decoder(self.config, weights, self.engine)
@@ -269,6 +280,7 @@ class Run:
         )
         save_checkpoint(self._checkpoints, self.spec, checkpoint)
         self._emit("checkpoint", {"step": self.step})
+        self._emit("engine", {"engine": state["engine"]})
 
     def _publish(self, after: Evaluation) -> None:
         spec = self.spec

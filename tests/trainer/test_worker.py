@@ -192,6 +192,7 @@ def test_a_run_publishes_a_measured_version(home: Path) -> None:
     folder = home / version["path"]
     tensors = SafetensorsFile(folder / "adapter_model.safetensors")
     assert len(tensors.names()) == 2 * 2 * 7
+    assert not (home / "runs/1/checkpoints").exists(), "a finished run needs no checkpoints"
     assert CANARY not in worker.log_text()
     for path in folder.iterdir():
         assert CANARY not in path.read_text(errors="replace"), path.name
@@ -223,8 +224,13 @@ def test_sigkill_then_resume_is_exact(home: Path, engine: str) -> None:
     first.process.send_signal(signal.SIGKILL)
     assert first.wait()[0] == -signal.SIGKILL
 
+    leftover = home / "runs/2/checkpoints/.tmp-step-00000006-1"
+    leftover.mkdir()
     second = Worker(home, 2)
+    second_started = second.until("started")
+    assert not leftover.exists()
     code, after = second.wait()
+    after = second_started + after
     assert code == 0, second.log_text()
     started = next(event for event in after if event["event"] == "started")
     assert started["resumed_from"] == 3, "not from the start, and not from an unsaved step"
