@@ -2,7 +2,6 @@
 
 import http
 import logging
-import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api_schemas.examples import MANY, ONE
 from api_schemas.problems import MEDIA_TYPE, FieldError, Problem
 from service.models import ModelError
+from service.unexpected import log_unexpected
 
 MOST_FIELD_ERRORS = 100
 _MOST_FIELD_NAME = 200
@@ -88,6 +88,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(OperationalError, _database_refused)
+    app.add_exception_handler(OSError, _disk_refused)
     app.add_exception_handler(ModelError, _model_unusable)
 
 
@@ -105,6 +106,16 @@ async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     refusal = invalid(*((field_name(one["loc"]), _message(one)) for one in error.errors()))
     return problem_response(refusal.status_code, refusal.detail, refusal.errors)
+
+
+async def _disk_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OSError)
+    _log.error("the home folder refused: %s", error.strerror)
+    return problem_response(
+        503,
+        f"nothing was changed, because the home folder refused: {error.strerror}; try again",
+        headers={"Retry-After": str(_RETRY_SECONDS)},
+    )
 
 
 async def _model_unusable(request: Request, error: Exception) -> Response:
@@ -150,8 +161,7 @@ class LastResort:
         try:
             await self._app(scope, receive, watched_send)
         except Exception as error:
-            trace = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("unhandled %s\n%s", type(error).__qualname__, trace)
+            log_unexpected(_log, "a request", error)
             if started or scope["type"] != "http":
                 raise ConnectionAbortedError from None
             response = problem_response(

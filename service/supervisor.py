@@ -22,6 +22,7 @@ from service.progress import Progress
 from service.run_end import RunEnd, run_end
 from service.run_spec import SpecError, read_spec
 from service.settings import Settings
+from service.unexpected import log_unexpected
 from service.worker_events import EventError, VersionReady, parse
 from service.worker_process import LOG_NAME, WorkerProcess
 from storage import runs
@@ -89,7 +90,7 @@ class Supervisor:
                 self._wake.wait(_DATABASE_RETRY_SECONDS)
                 continue
             if run is not None:
-                self._train(run)
+                self._train_or_fail(run)
             elif self.waiting_because is not None:
                 self._wake.wait(_LOCK_POLL_SECONDS)
             else:
@@ -111,6 +112,14 @@ class Supervisor:
             if run is not None:
                 runs.start(session, run)
             return run
+
+    def _train_or_fail(self, run: Run) -> None:
+        try:
+            self._train(run)
+        except Exception as error:  # no error of ours may end the queue
+            log_unexpected(_log, f"run {run.id}", error)
+            end = RunEnd("failed", "an error in lorad itself; its place is in the daemon's log")
+            self._persist(lambda: self._close(run.id, end))
 
     def _train(self, run: Run) -> None:
         try:
@@ -154,18 +163,22 @@ class Supervisor:
     def _listen(self, worker: WorkerProcess, run_id: int, progress: Progress) -> None:
         for line in worker.lines():
             try:
-                event = parse(line)
+                self._hear(line, run_id, progress)
             except EventError as error:
                 _log.warning("run %d: not an event: %s", run_id, error)
-                continue
-            if event.run != run_id:
-                _log.warning("run %d: an event of run %d", run_id, event.run)
-            elif isinstance(event, VersionReady):
-                self._write_progress(run_id, progress, now=True)
-                self._adopt(run_id, event.path)
-            else:
-                self._write_progress(run_id, progress, now=progress.take(event))
+            except Exception as error:  # a pipe that nobody reads would stop the worker
+                log_unexpected(_log, f"run {run_id}", error)
         self._write_progress(run_id, progress, now=True)
+
+    def _hear(self, line: bytes, run_id: int, progress: Progress) -> None:
+        event = parse(line)
+        if event.run != run_id:
+            _log.warning("run %d: an event of run %d", run_id, event.run)
+        elif isinstance(event, VersionReady):
+            self._write_progress(run_id, progress, now=True)
+            self._adopt(run_id, event.path)
+        else:
+            self._write_progress(run_id, progress, now=progress.take(event))
 
     def _write_progress(self, run_id: int, progress: Progress, *, now: bool) -> None:
         values = progress.due(now=now)
@@ -201,6 +214,9 @@ class Supervisor:
                 end = RunEnd("failed", str(error))
             else:
                 return
+        self._close(run_id, end)
+
+    def _close(self, run_id: int, end: RunEnd) -> None:
         with self._database.write() as session:
             run = runs.by_id(session, run_id)
             if run is None or run.status != "running":

@@ -20,7 +20,7 @@ def enqueue(session: Session, adapter_id: int) -> Run:
 
 def requeue(session: Session, run: Run) -> None:
     """Queue an interrupted or running run again; it goes on under its own id."""
-    run.status, run.phase, run.finished_at = "queued", None, None
+    run.status, run.phase, run.error, run.finished_at = "queued", None, None, None
     session.add(run)
 
 

@@ -1,6 +1,8 @@
 """What happens when lorad itself is wrong, or its disk is: seen through the real app."""
 
 import logging
+import time
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,7 +12,12 @@ from sqlalchemy.exc import OperationalError
 
 from service.app import create_app
 from service.auth import Authenticator, token_hash
-from storage.tables import Client
+from service.home import Home
+from service.settings import Settings
+from service.supervisor import Supervisor
+from storage import adapters, clients, runs
+from storage.database import Database
+from storage.tables import Adapter, Client, Run
 
 CANARY = "canary-91b2"
 TOKEN = "t" * 43
@@ -55,8 +62,56 @@ def test_an_error_of_ours_is_a_500_problem_and_its_text_stays_out_of_the_log(
 
 def test_a_database_that_refuses_is_a_503_to_be_tried_again() -> None:
     refused = OperationalError("INSERT", {"input": CANARY}, Exception("disk is full"))
-    response = ask(refused)
-    assert response.status_code == 503
-    assert response.headers["retry-after"] == "1"
-    assert "disk is full" in response.json()["detail"]
-    assert CANARY not in response.text
+    for error in (refused, OSError(28, "disk is full", CANARY)):
+        response = ask(error)
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "1"
+        assert "disk is full" in response.json()["detail"]
+        assert CANARY not in response.text
+
+
+def test_an_error_of_ours_fails_its_run_and_the_queue_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home.at(tmp_path / "home")
+    home.create()
+
+    def wrong(*arguments: Any) -> None:
+        raise RuntimeError(CANARY)
+
+    monkeypatch.setattr("service.supervisor.read_spec", wrong)
+    with Database(home.database) as database:
+        with database.write() as session:
+            owner = clients.put(session, "owner", b"\x01" * 32)
+            run_ids = [
+                runs.enqueue(session, adapters.create(session, adapter(owner.id, name)).id).id
+                for name in ("first", "second")
+            ]
+        supervisor = Supervisor(Settings(), home, database)
+        supervisor.start()
+        deadline = time.monotonic() + 20
+        ended: list[Run | None] = []
+        while not ended or any(run is None or run.status != "failed" for run in ended):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            with database.read() as session:
+                ended = [runs.by_id(session, run_id) for run_id in run_ids]
+        supervisor.stop()
+    assert CANARY not in caplog.text
+
+
+def adapter(client_id: int, name: str) -> Adapter:
+    return Adapter(
+        client_id=client_id,
+        name=name,
+        base_model="tiny",
+        base_hash="sha256:tiny",
+        method="first_order",
+        rank=8,
+        alpha=16.0,
+        targets=["q_proj"],
+        use_rslora=False,
+        max_tokens=64,
+        too_long="refuse",
+        training={},
+    )
