@@ -120,6 +120,17 @@ def test_products_equal_float64_in_every_row(
     assert row_errors(result, expected).max() <= TOLERANCE[engine.name]
 
 
+def test_no_graph_is_larger_than_its_bounds(engine: Engine) -> None:
+    """fp16 holds contractions of about 32 000; a graph of a whole vocabulary needs huge scratch."""
+    for matrix in ("head", "long"):
+        for direction in ("forward", "input_gradient"):
+            run(engine, matrix, direction, torch.ones(1, operand_width(matrix, direction)))
+    if engine.form == "inputs":
+        specs = engine._sessions  # type: ignore[attr-defined]
+        assert {spec.N for spec in specs if spec.K == 24} == {16_384, 40_000 - 2 * 16_384}
+        assert {spec.K for spec in specs if spec.N == 6} == {32_768, 40_000 - 32_768}
+
+
 @pytest.mark.parametrize("direction", ["forward", "input_gradient"])
 def test_rows_far_outside_fp16_survive(
     engine: Engine, weights: FrozenWeights, direction: str
