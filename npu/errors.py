@@ -24,3 +24,8 @@ class NonFiniteInput(ValueError):  # noqa: N818  (it names what was found)
         )
         self.matrix = matrix
         self.direction = direction
+
+
+def one_line(error: BaseException) -> str:
+    """A native library's message, often many lines long, as the cause in a report."""
+    return " ".join(str(error).split())[:500]

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from npu.context_cache import ContextCache
-from npu.errors import EngineError
+from npu.errors import EngineError, one_line
 from npu.htp import EMULATED_SOC, SOCS, Soc, is_emulator, soc_name
 
 _log = logging.getLogger(__name__)
@@ -236,11 +236,7 @@ def _open(ort: ModuleType, model: bytes, options: Any, providers: list[str] | No
         session: Session = ort.InferenceSession(model, options, providers=providers)
         return session
     except Exception as error:  # onnxruntime's errors share no base class
-        raise EngineError(f"onnxruntime could not open a graph: {_one_line(error)}") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500]
+        raise EngineError(f"onnxruntime could not open a graph: {one_line(error)}") from error
 
 
 def _onnxruntime() -> ModuleType:
@@ -251,7 +247,7 @@ def _import(module: str, distribution: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (ImportError, OSError) as error:
-        raise EngineError(f"{distribution} can't be loaded: {_one_line(error)}") from error
+        raise EngineError(f"{distribution} can't be loaded: {one_line(error)}") from error
 
 
 def _register_qnn(ort: ModuleType) -> ModuleType:
@@ -262,5 +258,5 @@ def _register_qnn(ort: ModuleType) -> ModuleType:
     try:
         ort.register_execution_provider_library(QNN_PROVIDER, qnn.get_library_path())
     except Exception as error:  # onnxruntime's errors share no base class
-        raise EngineError(f"the QNN provider can't be registered: {_one_line(error)}") from error
+        raise EngineError(f"the QNN provider can't be registered: {one_line(error)}") from error
     return qnn

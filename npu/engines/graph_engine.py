@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from npu.engine import Engine
-from npu.errors import EngineError, ProductError
+from npu.errors import EngineError, ProductError, one_line
 from npu.graphs import OPERAND, RESULT, WEIGHT, GraphSpec, build_graph
 from npu.ledger import Direction
 from npu.pieces import LARGEST_INPUT_CHANNELS, LARGEST_OUTPUT_CHANNELS, ranges, row_pieces
@@ -108,7 +108,7 @@ class GraphEngine(Engine):
                 [RESULT], {OPERAND: padded.numpy(), WEIGHT: np.ascontiguousarray(codes)}
             )
         except Exception as error:  # onnxruntime's errors share no base class
-            raise ProductError(f"the graph failed: {' '.join(str(error).split())[:500]}") from error
+            raise ProductError(f"the graph failed: {one_line(error)}") from error
         result = torch.from_numpy(output)[:count].float()
         # Exact: the sum of fp16 values can't overflow fp32.
         return rows.restore(result) if result.sum().isfinite() else None
