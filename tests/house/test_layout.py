@@ -26,7 +26,7 @@ WRITTEN_BY_HAND = {".py", ".sh", ".js", ".css", ".html"}
 
 FOREIGN = [
     r"(?<![\w.$}/-])/(?:work|opt|root)/",
-    r"/home/\w",
+    r"(?<![\w.$*}/-])/home/\w",
     r"\bpypi\.org\b",
     r"\bpythonhosted\.org\b",
     r"\bdownload\.pytorch\b",
