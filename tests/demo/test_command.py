@@ -52,10 +52,10 @@ def test_options_out_of_range_are_refused(arguments: tuple[str, str]) -> None:
 
 def test_the_training_asked_for_is_what_the_options_say() -> None:
     built_in = command._training(True, False, 3, None, None)
-    assert built_in["seed"] == 3
-    assert built_in["steps"] == command.BUILT_IN_STEPS
+    assert built_in == {"seed": 3, **command.BUILT_IN}
     assert command._training(True, False, 0, 7, 1e-4) == {
         "seed": 0,
+        "batch_size": command.BUILT_IN["batch_size"],
         "steps": 7,
         "learning_rate": 1e-4,
     }
