@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Literal, cast
 
 Split = Literal["train", "holdout"]
 
@@ -100,7 +100,7 @@ def read_rows(path: Path, *, holdout_share: float = 0.25) -> RowSet:
 
 
 def subset(rows: RowSet, train: int, holdout: int) -> RowSet:
-    """At most so many rows of each side, spread evenly over the whole time.
+    """At most so many rows of each side, with every label's share kept, spread over the whole time.
 
     Raises:
         RowsError: too few labels are left.
@@ -127,13 +127,11 @@ class _LineError(ValueError):
     """What is wrong with one line."""
 
 
-Item = TypeVar("Item")
-
-
-def _spread(items: Sequence[Item], count: int) -> list[Item]:
-    if count >= len(items):
-        return list(items)
-    return [items[index * len(items) // count] for index in range(count)]
+def _spread(rows: Sequence[Row], count: int) -> list[Row]:
+    by_label = sorted(rows, key=lambda row: row.label)
+    if count >= len(rows):
+        return by_label
+    return [by_label[index * len(rows) // count] for index in range(count)]
 
 
 def _parse(data: bytes, *, tsv: bool) -> tuple[list[_Entry], list[tuple[int, str]]]:

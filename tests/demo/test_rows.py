@@ -1,11 +1,12 @@
 """What a user's own file may look like, and how it is refused when it can't be used."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from service.demo.rows import Row, RowsError, read_rows, subset
+from service.demo.rows import Row, RowsError, built_in_rows, read_rows, subset
 
 
 def lines(count: int, start: int = 0) -> list[str]:
@@ -159,3 +160,12 @@ def test_a_subset_keeps_the_order_and_spreads_over_the_whole_time(tmp_path: Path
     assert numbers == sorted(numbers)
     assert numbers[0] == 0
     assert numbers[47] >= 140
+
+
+def test_a_subset_keeps_each_labels_share() -> None:
+    shipped = built_in_rows()
+    small = subset(shipped, 48, 16)
+    for whole, part in ((shipped.train, small.train), (shipped.holdout, small.holdout)):
+        shares = Counter(row.label for row in part)
+        for label, count in Counter(row.label for row in whole).items():
+            assert abs(shares[label] - count * len(part) / len(whole)) <= 1
