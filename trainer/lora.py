@@ -79,12 +79,30 @@ class LoraAdapter:
                 self.lora_A[layer, target] = torch.nn.Parameter(lora_A)
                 self.lora_B[layer, target] = torch.nn.Parameter(torch.zeros(n_out, rank))
 
-    def delta(self, layer: int, target: str, x: torch.Tensor) -> torch.Tensor | None:
-        """What is added to a linear's output: x [T, in] -> [T, out]; None if not adapted."""
-        lora_A = self.lora_A.get((layer, target))
-        if lora_A is None:
-            return None
-        return (x @ lora_A.t()) @ self.lora_B[layer, target].t() * self.scale
+    def add_to(
+        self, layer: int, targets: Sequence[str], x: torch.Tensor, outputs: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The outputs of linears that share the input `x`, each with what the adapter adds.
+
+        Their lora_A are multiplied as one matrix: one thin product instead of one a linear.
+
+        Args:
+            layer: number of the layer.
+            targets: names of the linears.
+            x: [T, in].
+            outputs: their frozen outputs [T, out]; those that aren't adapted come back as they are.
+        """
+        adapted = [target for target in targets if (layer, target) in self.lora_A]
+        if not adapted:
+            return list(outputs)
+        thin = x @ torch.cat([self.lora_A[layer, target] for target in adapted]).t()
+        parts = dict(zip(adapted, thin.split(self.rank, dim=1), strict=True))
+        return [
+            torch.addmm(y, parts[target], self.lora_B[layer, target].t(), alpha=self.scale)
+            if target in parts
+            else y
+            for target, y in zip(targets, outputs, strict=True)
+        ]
 
     def layer_parameters(self, layer: int) -> list[torch.nn.Parameter]:
         """The trainable tensors of one layer, in a fixed order."""

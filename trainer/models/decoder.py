@@ -69,11 +69,12 @@ class Decoder:
         """
         config = self.config
         tables = rope_tables(packed.positions, config.head_dim, config.rope_theta)
+        bias = torch.zeros(packed.mask.shape).masked_fill_(~packed.mask, -torch.inf)
         x = torch.from_numpy(self._embedding.rows(packed.ids.numpy()))
         for layer in range(config.num_hidden_layers):
 
             def block(x: torch.Tensor, layer: int = layer) -> torch.Tensor:
-                return self._block(layer, x, tables, packed.mask, adapter)
+                return self._block(layer, x, tables, bias, adapter)
 
             if recompute and adapter is not None and torch.is_grad_enabled():
                 x = recomputed(block, x, adapter.layer_parameters(layer))
@@ -90,12 +91,12 @@ class Decoder:
         layer: int,
         x: torch.Tensor,
         tables: tuple[torch.Tensor, torch.Tensor],
-        mask: torch.Tensor,
+        bias: torch.Tensor,
         adapter: LoraAdapter | None,
     ) -> torch.Tensor:
         prefix, eps = f"layers.{layer}.", self.config.rms_norm_eps
         normed = rms_norm(x, self._vectors[prefix + "input_layernorm"], eps)
-        x = x + self._attention(layer, normed, tables, mask, adapter)
+        x = x + self._attention(layer, normed, tables, bias, adapter)
         normed = rms_norm(x, self._vectors[prefix + "post_attention_layernorm"], eps)
         gate, up = self._linear(
             layer, "mlp.gate_up_proj", ("gate_proj", "up_proj"), normed, adapter
@@ -108,7 +109,7 @@ class Decoder:
         layer: int,
         x: torch.Tensor,
         tables: tuple[torch.Tensor, torch.Tensor],
-        mask: torch.Tensor,
+        bias: torch.Tensor,
         adapter: LoraAdapter | None,
     ) -> torch.Tensor:
         config = self.config
@@ -121,7 +122,7 @@ class Decoder:
         v = v.view(tokens, -1, config.head_dim).transpose(0, 1)
         k, v = k.repeat_interleave(repeats, 0), v.repeat_interleave(repeats, 0)
         attended = F.scaled_dot_product_attention(
-            q[None], k[None], v[None], attn_mask=mask[None, None]
+            q[None], k[None], v[None], attn_mask=bias[None, None]
         )[0]
         attended = attended.transpose(0, 1).reshape(tokens, -1)
         (out,) = self._linear(layer, "self_attn.o_proj", ("o_proj",), attended, adapter)
@@ -137,12 +138,6 @@ class Decoder:
     ) -> list[torch.Tensor]:
         """One frozen product, split into the outputs of its linears, each with its LoRA delta."""
         y = frozen_linear(x, self.engine, f"layers.{layer}.{product}")
-        if len(targets) == 1:
-            outputs = [y]
-        else:
-            sizes = [target_shape(self.config, target)[0] for target in targets]
-            outputs = [part.contiguous() for part in y.split(sizes, dim=1)]
-        if adapter is None:
-            return outputs
-        deltas = (adapter.delta(layer, target, x) for target in targets)
-        return [out if d is None else out + d for out, d in zip(outputs, deltas, strict=True)]
+        sizes = [target_shape(self.config, target)[0] for target in targets]
+        outputs = list(y.split(sizes, dim=1))
+        return outputs if adapter is None else adapter.add_to(layer, targets, x, outputs)
