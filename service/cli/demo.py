@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Annotated, Any
 
 import typer
@@ -75,7 +75,8 @@ def demo(
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     keep: Annotated[
-        Path | None, typer.Option(help="New folder that keeps the home and the adapter.")
+        Path | None,
+        typer.Option(help="New folder for home and adapter; without it only the adapter stays."),
     ] = None,
     holdout_share: Annotated[
         float,
@@ -153,7 +154,7 @@ def _play(plan: _Plan, console: Console) -> dict[str, Any]:
                 ) from error
             finally:
                 player.close()
-        adapter = None if plan.keep is None else _unpack(outcome.archive, plan.keep)
+        adapter = unpack_adapter(outcome.archive, plan.keep)
     seconds = time.monotonic() - start
     circumstances = Circumstances(model, plan.seed, seconds, run_seconds, adapter)
     return summarise(plan.rows, outcome, circumstances)
@@ -173,8 +174,12 @@ def _add_model(plan: _Plan, household: Household, progress: DemoProgress, scratc
     return name
 
 
-def _unpack(archive: bytes, keep: Path) -> str:
-    folder = keep.absolute() / "adapter"
+def unpack_adapter(archive: bytes, keep: Path | None) -> str:
+    """Put the adapter where it stays, even when the home was temporary; returns the folder."""
+    if keep is None:
+        folder = Path(mkdtemp(prefix="lorad-adapter-"))
+    else:
+        folder = keep.absolute() / "adapter"
     with zipfile.ZipFile(io.BytesIO(archive)) as packed:
         packed.extractall(folder)
     return str(folder)

@@ -25,8 +25,8 @@ class Circumstances:
     """Of the whole demo, with the model added and the daemon started."""
     run_seconds: float
     """From the trigger to the finished version."""
-    adapter: str | None
-    """Folder of the adapter, None if it went with the temporary home."""
+    adapter: str
+    """Folder of the adapter."""
 
 
 def summarise(rows: RowSet, outcome: Outcome, circumstances: Circumstances) -> dict[str, Any]:
@@ -112,12 +112,7 @@ def print_table(summary: Mapping[str, Any], console: Console) -> None:
     for note in summary["notes"]:
         console.print(f"Note: {note}.", markup=False)
     size = f"{summary['adapter_download_bytes'] / 1e6:.1f} MB to download"
-    if summary["adapter"] is None:
-        console.print(
-            f"The adapter ({size}) went with the temporary home; `--keep DIR` keeps both."
-        )
-    else:
-        console.print(f"The adapter ({size}) lies in {summary['adapter']}", soft_wrap=True)
+    console.print(f"The adapter ({size}) lies in {summary['adapter']}", soft_wrap=True)
 
 
 def _score_table(summary: Mapping[str, Any]) -> Table:

@@ -1,6 +1,8 @@
 """`lorad demo` refuses what it can't play before it starts anything."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +64,17 @@ def test_the_training_asked_for_is_what_the_options_say() -> None:
     assert command._training(False, False, 0, None, None) == {"seed": 0}
     assert command._training(True, True, 0, None, None)["steps"] == command.TINY_STEPS
     json.dumps(built_in)
+
+
+def test_the_adapter_stays_where_it_is_said_to_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("adapter_config.json", "{}")
+    for keep in (None, tmp_path / "kept"):
+        folder = Path(command.unpack_adapter(packed.getvalue(), keep))
+        assert (folder / "adapter_config.json").read_text() == "{}"
+        assert folder.is_relative_to(tmp_path / ("elsewhere" if keep is None else "kept"))

@@ -112,10 +112,8 @@ def test_without_scikit_learn_the_word_model_is_named_as_missing(
     missing = summary | {
         "baselines": summary["baselines"] | {"word_model": None},
         "paired": summary["paired"] | {"word_model": None},
-        "adapter": None,
     }
     console = Console(width=200, record=True)
     print_table(missing, console)
     text = console.export_text()
     assert "not installed" in text
-    assert "--keep DIR" in text
