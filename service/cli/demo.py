@@ -176,10 +176,8 @@ def _add_model(plan: _Plan, household: Household, progress: DemoProgress, scratc
 
 def unpack_adapter(archive: bytes, keep: Path | None) -> str:
     """Put the adapter where it stays, even when the home was temporary; returns the folder."""
-    if keep is None:
-        folder = Path(mkdtemp(prefix="lorad-adapter-"))
-    else:
-        folder = keep.absolute() / "adapter"
+    parent = Path(mkdtemp(prefix="lorad-adapter-")) if keep is None else keep.absolute()
+    folder = parent / "adapter"
     with zipfile.ZipFile(io.BytesIO(archive)) as packed:
         packed.extractall(folder)
     return str(folder)
