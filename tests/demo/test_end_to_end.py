@@ -64,7 +64,8 @@ def test_the_tiny_demo_trains_measures_and_keeps_its_adapter(tmp_path: Path) -> 
         "adapter_config.json",
         "adapter_model.safetensors",
     }
-    assert "training" in done.stderr
+    # A phase shorter than the pause between two looks may go unseen; this line is always there.
+    assert "posting examples" in done.stderr
     assert list((tmp_path / "tmp").glob("lorad-demo-*")) == []
     assert living(kept) == []
 
