@@ -16,29 +16,15 @@ import numpy as np
 import torch
 
 from trainer.models.config import DecoderConfig
+from trainer.models.layout import LINEARS, MODULES, linear_shape
 
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-def target_shape(config: DecoderConfig, target: str) -> tuple[int, int]:
-    """(out, in) features of one target linear."""
-    queries, keys = config.query_width, config.key_value_width
-    hidden, ffn = config.hidden_size, config.intermediate_size
-    return {
-        "q_proj": (queries, hidden),
-        "k_proj": (keys, hidden),
-        "v_proj": (keys, hidden),
-        "o_proj": (hidden, queries),
-        "gate_proj": (ffn, hidden),
-        "up_proj": (ffn, hidden),
-        "down_proj": (hidden, ffn),
-    }[target]
+TARGETS = LINEARS
+"""Every linear that can be adapted, in the order of the computation."""
 
 
 def peft_key(layer: int, target: str, part: str) -> str:
     """PEFT's name of one tensor; `part` is `lora_A` or `lora_B`."""
-    module = "mlp" if target in ("gate_proj", "up_proj", "down_proj") else "self_attn"
-    return f"base_model.model.model.layers.{layer}.{module}.{target}.{part}.weight"
+    return f"base_model.model.model.layers.{layer}.{MODULES[target]}.{target}.{part}.weight"
 
 
 class LoraAdapter:
@@ -73,7 +59,7 @@ class LoraAdapter:
         generator = torch.Generator().manual_seed(seed)
         for layer in range(config.num_hidden_layers):
             for target in self.targets:
-                n_out, n_in = target_shape(config, target)
+                n_out, n_in = linear_shape(config, target)
                 bound = 1.0 / math.sqrt(n_in)
                 lora_A = (torch.rand(rank, n_in, generator=generator) * 2 - 1) * bound
                 self.lora_A[layer, target] = torch.nn.Parameter(lora_A)

@@ -68,8 +68,6 @@ class RunSpec:
 
     run_id: int
     adapter_id: int
-    adapter: str
-    client: str
     method: str
     model_name: str
     base_hash: str
@@ -79,7 +77,6 @@ class RunSpec:
     use_rslora: bool
     labels: tuple[str, ...] | None
     max_tokens: int
-    too_long: str
     train_example_ids: tuple[int, ...]
     holdout_example_ids: tuple[int, ...]
     active_version: str | None
@@ -128,8 +125,6 @@ class RunSpec:
             return cls(
                 run_id=raw["run_id"],
                 adapter_id=raw["adapter_id"],
-                adapter=raw["adapter"],
-                client=raw["client"],
                 method=raw["method"],
                 model_name=raw["model"]["name"],
                 base_hash=raw["model"]["base_hash"],
@@ -139,7 +134,6 @@ class RunSpec:
                 use_rslora=raw["use_rslora"],
                 labels=None if labels is None else tuple(labels),
                 max_tokens=raw["max_tokens"],
-                too_long=raw["too_long"],
                 train_example_ids=tuple(raw["train_example_ids"]),
                 holdout_example_ids=tuple(raw["holdout_example_ids"]),
                 active_version=raw["active_version"],

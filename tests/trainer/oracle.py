@@ -9,9 +9,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from npu.engine import Engine, open_engine
 from npu.weights import FrozenWeights, MatrixSource, write_frozen_weights
-from trainer.lora import TARGETS, LoraAdapter, target_shape
+from trainer.lora import TARGETS, LoraAdapter
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
+from trainer.models.layout import linear_shape
 
 TINY = DecoderConfig(
     family="llama",
@@ -53,8 +54,8 @@ def write_tiny_weights(
         fused = (("self_attn.qkv_proj", TARGETS[:3]), ("self_attn.o_proj", TARGETS[3:4]))
         fused += (("mlp.gate_up_proj", TARGETS[4:6]), ("mlp.down_proj", TARGETS[6:]))
         for name, targets in fused:
-            outs = sum(target_shape(config, target)[0] for target in targets)
-            shapes[f"layers.{layer}.{name}"] = (outs, target_shape(config, targets[0])[1])
+            outs = sum(linear_shape(config, target)[0] for target in targets)
+            shapes[f"layers.{layer}.{name}"] = (outs, linear_shape(config, targets[0])[1])
         for norm in ("input_layernorm", "post_attention_layernorm"):
             vectors[f"layers.{layer}.{norm}"] = random.uniform(0.5, 1.5, config.hidden_size).astype(
                 np.float32
@@ -119,7 +120,7 @@ def oracle_of(
 def _split(
     config: DecoderConfig, values: torch.Tensor, targets: tuple[str, ...]
 ) -> list[torch.Tensor]:
-    return list(values.split([target_shape(config, target)[0] for target in targets]))
+    return list(values.split([linear_shape(config, target)[0] for target in targets]))
 
 
 def make_pair(

@@ -19,8 +19,6 @@ from trainer.spec import RunSpec, TrainingSettings
 SPEC = RunSpec(
     run_id=1,
     adapter_id=1,
-    adapter="a",
-    client="owner",
     method="first_order",
     model_name="tiny",
     base_hash="sha256:aa",
@@ -30,7 +28,6 @@ SPEC = RunSpec(
     use_rslora=False,
     labels=("x", "y"),
     max_tokens=64,
-    too_long="refuse",
     train_example_ids=(1, 2, 3),
     holdout_example_ids=(4,),
     active_version=None,

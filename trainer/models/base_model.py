@@ -1,11 +1,7 @@
 """A base model as read from any source, and how its tensors become the weight file's matrices.
 
 Sources speak in a decoder's own tensor names, `layers.0.self_attn.q_proj`, whatever their file
-calls them. Linears that share an input become one matrix, so that the NPU is called 4 times a layer
-instead of 7:
-
-    qkv_proj [nq + 2 nkv, hidden]  = q rows, k rows, v rows
-    gate_up_proj [2 ffn, hidden]   = gate rows, up rows
+calls them; `layout.py` says which there are.
 """
 
 import math
@@ -19,16 +15,10 @@ from tokenizers import Tokenizer
 
 from npu.weights import MatrixSource
 from trainer.models.config import DecoderConfig, UnsupportedModelError
+from trainer.models.layout import MODULES, PRODUCTS, tensor_shapes
 
 TensorLoader = Callable[[str], npt.NDArray[np.float32]]
 """Gives a tensor of `tensor_shapes` by name: fp32, rows in Hugging Face's order."""
-
-_FUSED: Mapping[str, tuple[str, ...]] = {
-    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attn.o_proj": ("self_attn.o_proj",),
-    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-    "mlp.down_proj": ("mlp.down_proj",),
-}
 
 
 @dataclass(frozen=True)
@@ -51,9 +41,12 @@ class BaseModel:
         """The weight file's matrices, fused, each loaded when it is due."""
         shapes = tensor_shapes(self.config)
         sources = [
-            self._matrix(f"layers.{layer}.{name}", [f"layers.{layer}.{part}" for part in parts])
+            self._matrix(
+                f"layers.{layer}.{product}",
+                [f"layers.{layer}.{MODULES[linear]}.{linear}" for linear in linears],
+            )
             for layer in range(self.config.num_hidden_layers)
-            for name, parts in _FUSED.items()
+            for product, linears in PRODUCTS.items()
         ]
         sources.append(self._matrix("embed_tokens", ["embed_tokens"]))
         if "lm_head" in shapes:
@@ -75,29 +68,6 @@ class BaseModel:
             return np.concatenate([self.load(part) for part in parts])
 
         return MatrixSource(name, (rows, shapes[parts[0]][1]), load)
-
-
-def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a Llama decoder by name; matrices are [output, input]."""
-    hidden, ffn = config.hidden_size, config.intermediate_size
-    query, key_value = config.query_width, config.key_value_width
-    shapes: dict[str, tuple[int, ...]] = {"embed_tokens": (config.vocab_size, hidden)}
-    for layer in range(config.num_hidden_layers):
-        shapes |= {
-            f"layers.{layer}.input_layernorm": (hidden,),
-            f"layers.{layer}.self_attn.q_proj": (query, hidden),
-            f"layers.{layer}.self_attn.k_proj": (key_value, hidden),
-            f"layers.{layer}.self_attn.v_proj": (key_value, hidden),
-            f"layers.{layer}.self_attn.o_proj": (hidden, query),
-            f"layers.{layer}.post_attention_layernorm": (hidden,),
-            f"layers.{layer}.mlp.gate_proj": (ffn, hidden),
-            f"layers.{layer}.mlp.up_proj": (ffn, hidden),
-            f"layers.{layer}.mlp.down_proj": (hidden, ffn),
-        }
-    shapes["norm"] = (hidden,)
-    if not config.tie_word_embeddings:
-        shapes["lm_head"] = (config.vocab_size, hidden)
-    return shapes
 
 
 def check_tensors(

@@ -12,16 +12,15 @@ weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 
 from npu.engine import Engine
 from npu.weights import FrozenWeights
 from trainer.frozen_linear import frozen_linear
-from trainer.lora import LoraAdapter, target_shape
+from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
+from trainer.models.layout import PRODUCTS, linear_shape
 from trainer.models.rope import rope_tables, rotate
 from trainer.packing import Packed
 from trainer.recompute import recomputed
@@ -98,10 +97,8 @@ class Decoder:
         normed = rms_norm(x, self._vectors[prefix + "input_layernorm"], eps)
         x = x + self._attention(layer, normed, tables, bias, adapter)
         normed = rms_norm(x, self._vectors[prefix + "post_attention_layernorm"], eps)
-        gate, up = self._linear(
-            layer, "mlp.gate_up_proj", ("gate_proj", "up_proj"), normed, adapter
-        )
-        (down,) = self._linear(layer, "mlp.down_proj", ("down_proj",), F.silu(gate) * up, adapter)
+        gate, up = self._linear(layer, "mlp.gate_up_proj", normed, adapter)
+        (down,) = self._linear(layer, "mlp.down_proj", F.silu(gate) * up, adapter)
         return x + down
 
     def _attention(
@@ -114,9 +111,7 @@ class Decoder:
     ) -> torch.Tensor:
         config = self.config
         tokens, repeats = len(x), config.num_attention_heads // config.num_key_value_heads
-        q, k, v = self._linear(
-            layer, "self_attn.qkv_proj", ("q_proj", "k_proj", "v_proj"), x, adapter
-        )
+        q, k, v = self._linear(layer, "self_attn.qkv_proj", x, adapter)
         q = rotate(q.view(tokens, -1, config.head_dim), *tables).transpose(0, 1)
         k = rotate(k.view(tokens, -1, config.head_dim), *tables).transpose(0, 1)
         v = v.view(tokens, -1, config.head_dim).transpose(0, 1)
@@ -125,19 +120,19 @@ class Decoder:
             q[None], k[None], v[None], attn_mask=bias[None, None]
         )[0]
         attended = attended.transpose(0, 1).reshape(tokens, -1)
-        (out,) = self._linear(layer, "self_attn.o_proj", ("o_proj",), attended, adapter)
+        (out,) = self._linear(layer, "self_attn.o_proj", attended, adapter)
         return out
 
     def _linear(
         self,
         layer: int,
         product: str,
-        targets: Sequence[str],
         x: torch.Tensor,
         adapter: LoraAdapter | None,
     ) -> list[torch.Tensor]:
         """One frozen product, split into the outputs of its linears, each with its LoRA delta."""
         y = frozen_linear(x, self.engine, f"layers.{layer}.{product}")
-        sizes = [target_shape(self.config, target)[0] for target in targets]
+        linears = PRODUCTS[product]
+        sizes = [linear_shape(self.config, linear)[0] for linear in linears]
         outputs = list(y.split(sizes, dim=1))
-        return outputs if adapter is None else adapter.add_to(layer, targets, x, outputs)
+        return outputs if adapter is None else adapter.add_to(layer, linears, x, outputs)

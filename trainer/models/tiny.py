@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from trainer.models.base_model import tensor_shapes
 from trainer.models.config import DecoderConfig
 from trainer.models.huggingface import huggingface_name
+from trainer.models.layout import tensor_shapes
 from trainer.safetensors_file import write_safetensors
 
 _CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
