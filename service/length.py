@@ -24,6 +24,8 @@ class Measure:
     fixed: int
     input: int
     label: int
+    exact: bool
+    """Whether the label's tokens spell it exactly, as an answer must."""
 
     @property
     def least(self) -> int:
@@ -52,22 +54,13 @@ class LengthCheck:
             service.models.ModelError: the model's tokenizer can't be loaded.
         """
         tokenizer = self._tokenizer(model)
+        label_ids = tokenizer.encode(label, add_special_tokens=False).ids
         return Measure(
             fixed=model.template_tokens + MARGIN,
             input=len(tokenizer.encode(text, add_special_tokens=False).ids),
-            label=len(tokenizer.encode(label, add_special_tokens=False).ids),
+            label=len(label_ids),
+            exact=tokenizer.decode(label_ids, skip_special_tokens=False) == label,
         )
-
-    def can_write(self, model: Manifest, label: str) -> bool:
-        """Whether the model's tokens can spell this answer exactly.
-
-        Raises:
-            service.models.ModelError: the model's tokenizer can't be loaded.
-        """
-        tokenizer = self._tokenizer(model)
-        ids = tokenizer.encode(label, add_special_tokens=False).ids
-        spelled: str = tokenizer.decode(ids, skip_special_tokens=False)
-        return spelled == label
 
     def _tokenizer(self, model: Manifest) -> "Tokenizer":
         with self._lock:

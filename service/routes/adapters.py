@@ -94,14 +94,14 @@ def _max_tokens(new: NewAdapter, model: Manifest) -> int:
 def _check_labels(context: Context, model: Manifest, row: Adapter) -> None:
     for index, label in enumerate(row.labels or ()):
         field = f"body.labels[{index}]"
-        if not context.lengths.can_write(model, label):
+        measure = context.lengths.measure(model, "", label)
+        if not measure.exact:
             raise invalid((field, f"the tokens of {model.name} can't spell this label exactly"))
-        least = context.lengths.measure(model, "", label).least
-        if least >= row.max_tokens:
+        if measure.least >= row.max_tokens:
             raise invalid(
                 (
                     field,
-                    f"needs {least} tokens with the chat template and leaves no room for an input "
-                    f"in max_tokens = {row.max_tokens}",
+                    f"needs {measure.least} tokens with the chat template and leaves no room for "
+                    f"an input in max_tokens = {row.max_tokens}",
                 )
             )

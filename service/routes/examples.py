@@ -84,36 +84,32 @@ def _check(
     errors: list[tuple[str, str]] = []
     cut: list[int] = []
     for index, example in enumerate(posted):
+        label, text = _field(index, "label", one=one), _field(index, "input", one=one)
         if adapter.labels is not None and example.label not in adapter.labels:
-            errors.append((_field(index, "label", one=one), "must be one of the adapter's labels"))
-        elif not context.lengths.can_write(model, example.label):
+            errors.append((label, "must be one of the adapter's labels"))
+            continue
+        measure = context.lengths.measure(model, example.input, example.label)
+        over = max(0, measure.total - adapter.max_tokens)
+        cut.append(over)
+        if not measure.exact:
+            errors.append((label, f"the tokens of {model.name} can't spell this label exactly"))
+        elif measure.least >= adapter.max_tokens:
             errors.append(
                 (
-                    _field(index, "label", one=one),
-                    f"the tokens of {model.name} can't spell this label exactly",
+                    label,
+                    f"has {measure.label} tokens and leaves no room for an input in "
+                    f"max_tokens = {adapter.max_tokens}",
                 )
             )
-        else:
-            measure = context.lengths.measure(model, example.input, example.label)
-            over = max(0, measure.total - adapter.max_tokens)
-            cut.append(over)
-            if measure.least >= adapter.max_tokens:
-                errors.append(
-                    (
-                        _field(index, "label", one=one),
-                        f"has {measure.label} tokens and leaves no room for an input in "
-                        f"max_tokens = {adapter.max_tokens}",
-                    )
+        elif over and adapter.too_long == "refuse":
+            errors.append(
+                (
+                    text,
+                    f"with its label and the chat template this is {measure.total} tokens, "
+                    f"and the adapter takes at most {adapter.max_tokens}; shorten it, or "
+                    "create the adapter with too_long = cut",
                 )
-            elif over and adapter.too_long == "refuse":
-                errors.append(
-                    (
-                        _field(index, "input", one=one),
-                        f"with its label and the chat template this is {measure.total} tokens, "
-                        f"and the adapter takes at most {adapter.max_tokens}; shorten it, or "
-                        "create the adapter with too_long = cut",
-                    )
-                )
+            )
     if errors:
         raise invalid(*errors)
     return cut
