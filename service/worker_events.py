@@ -80,7 +80,7 @@ class EngineReport(_Event):
 
 
 class VersionReady(_Event):
-    """The version's folder is whole. Its manifest is read from there, not from the event."""
+    """The version's folder is whole."""
 
     event: Literal["version"]
     path: Annotated[str, Field(max_length=300)]

@@ -12,7 +12,7 @@ from service.settings import Settings
 
 LOG_NAME = "worker.log"
 MOST_LINE_BYTES = 64 * 1024 * 1024
-"""A version's event carries its holdout row by row; nothing the worker says is longer."""
+"""Far above the longest thing a worker says, an engine's report with a fallback a matrix."""
 
 _log = logging.getLogger("lorad.worker")
 

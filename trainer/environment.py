@@ -7,19 +7,14 @@ one, and its version says so.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from typing import Any
-
-import torch
 
 
 def environment_record(engine_report: Mapping[str, Any]) -> dict[str, Any]:
     """Libraries, processor, threads and engine, JSON-able."""
     return {
-        "machine": platform.machine(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
+        "threads": engine_report["threads"],
         "engine": engine_report["engine"],
         "form": engine_report["form"],
         **{f"version of {name}": value for name, value in engine_report["versions"].items()},

@@ -123,7 +123,6 @@ class Run:
                 f"expected base model {spec.model_name} with {spec.base_hash}, found"
                 f" {weights.content_hash}; adapters belong to one base, so make a new adapter"
             )
-        torch.set_num_threads(spec.threads)
         torch.use_deterministic_algorithms(True)
         self.engine: Engine = open_engine(weights, spec.engine, threads=spec.threads)
         self.config = DecoderConfig.from_json(weights.metadata["config"])
@@ -346,8 +345,7 @@ class Run:
         }
 
     def _announce_version(self) -> None:
-        text = (self.home / self._version / "version.json").read_text(encoding="utf-8")
-        self._emit("version", {"path": str(self._version), "manifest": json.loads(text)})
+        self._emit("version", {"path": str(self._version)})
 
     def _environment(self) -> dict[str, Any]:
         return environment_record(self.engine.report())

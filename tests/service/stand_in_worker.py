@@ -115,10 +115,10 @@ class Worker:
                 self.checkpoint(step)
         if self.script["no_version"]:
             return int(self.script["exit_code"])
-        manifest = self.publish()
+        self.publish()
         if self.script["die_after_version"]:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.say("version", path=self.version_path(), manifest=manifest)
+        self.say("version", path=self.version_path())
         return int(self.script["exit_code"])
 
     def say_garbage(self) -> None:
@@ -136,7 +136,7 @@ class Worker:
     def version_path(self) -> str:
         return f"adapters/{self.spec['adapter_id']}/versions/run-{self.run_id:08d}"
 
-    def publish(self) -> dict[str, Any]:
+    def publish(self) -> None:
         folder = self.home / self.version_path()
         building = folder.with_name(f".tmp-{self.run_id}")
         building.mkdir(parents=True)
@@ -191,7 +191,6 @@ class Worker:
         }
         (building / "version.json").write_text(json.dumps(manifest))
         building.rename(folder)
-        return manifest
 
 
 def main() -> int:
