@@ -70,6 +70,8 @@ class ExampleCounts(Answer):
     holdout: int
     pending: int = Field(description="Training examples that no finished version has seen yet.")
     used: int
+    expired: int = Field(description="Shells of examples whose text retention has erased.")
+    bytes: int = Field(description="Size of the text of train and holdout.")
 
 
 class Adapter(Answer):

@@ -60,14 +60,15 @@ class AcceptedExamples(Answer):
 
 
 class Example(Answer):
-    """An example as it is kept."""
+    """An example as it is kept. Of an expired one input and label are gone."""
 
     id: int
-    input: str
-    label: str
+    input: str | None
+    label: str | None
     split: Split
-    status: Literal["pending", "used"] = Field(
-        description="used: a finished version was trained on it."
+    status: Literal["pending", "used", "expired"] = Field(
+        description="used: a finished version was trained on it; expired: its time or place in "
+        "the adapter's retention is over, and its text is erased."
     )
     external_id: str | None
     created_at: Timestamp

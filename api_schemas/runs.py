@@ -7,6 +7,10 @@ from pydantic import Field
 from api_schemas.base import Answer, Request, Timestamp
 from api_schemas.training import TrainingOptions
 
+RunStatus = Literal[
+    "queued", "running", "paused", "interrupted", "completed", "failed", "cancelled"
+]
+
 
 class RunRequest(Request):
     """Train now. ``training`` changes the adapter's options for this one run."""
@@ -19,7 +23,10 @@ class Run(Answer):
 
     id: int
     adapter: str
-    status: Literal["queued", "running", "interrupted", "completed", "failed"]
+    status: RunStatus
+    wanted: Literal["pause", "cancel", "resume"] | None = Field(
+        description="Asked of it while its worker is still at work; done at the next step's end."
+    )
     phase: str | None = Field(description="What the worker is doing, while it runs.")
     step: int
     total_steps: int | None
@@ -33,7 +40,10 @@ class Run(Answer):
     exact_resume: bool | None
     exact_resume_reason: str | None
     engine: dict[str, Any] | None = Field(description="What computes the frozen products, and why.")
-    error: str | None = Field(description="Why it failed or was interrupted.")
+    error: str | None = Field(description="Why it failed, was interrupted, paused or cancelled.")
+    forgotten: int = Field(
+        description="Examples it goes on without: deleted or expired since it began."
+    )
     version: int | None = Field(description="The number of the version it produced.")
     created_at: Timestamp
     started_at: Timestamp | None

@@ -6,13 +6,14 @@ AccessLog ▶ LastResort ▶ Guard (host, origin, token) ▶ BodyLimit ▶ route
 from typing import Any
 
 from fastapi import FastAPI, Security
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from service import problems
 from service.access_log import AccessLog
 from service.auth import Authenticator
 from service.body_limit import BodyLimit
-from service.context import Context
+from service.context import Context, Needs
 from service.guard import Guard
 from service.problems import LastResort
 from service.routes import adapters, examples, models, runs, versions
@@ -28,8 +29,25 @@ class LoradApp(FastAPI):
         """The document, made once."""
         if self.openapi_schema is None:
             add_problem_schema(super().openapi())
+            self._add_scopes()
         assert self.openapi_schema is not None
         return self.openapi_schema
+
+    def _add_scopes(self) -> None:
+        for route in self.routes:
+            if not isinstance(route, APIRoute):
+                continue
+            for dependency in route.dependencies:
+                if isinstance(dependency.dependency, Needs):
+                    self._add_scope(route, dependency.dependency)
+
+    def _add_scope(self, route: APIRoute, needs: Needs) -> None:
+        assert self.openapi_schema is not None
+        words = " or ".join(f"`{scope}`" for scope in needs.any_of) or "any"
+        for method in route.methods or ():
+            operation = self.openapi_schema["paths"][route.path][method.lower()]
+            operation["x-scopes"] = list(needs.any_of)
+            operation["description"] += f"\n\nScope: {words}."
 
 
 def create_app(context: Context, authenticator: Authenticator, port: int, version: str) -> FastAPI:

@@ -4,10 +4,13 @@ import hashlib
 import hmac
 import os
 import secrets
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
+from api_schemas.scopes import ADMIN, Scope
 from storage.tables import Client
 
 _TOKEN_BYTES = 32
@@ -19,10 +22,15 @@ class TokenFileError(Exception):
 
 @dataclass(frozen=True)
 class Caller:
-    """The client that a request comes from."""
+    """The client whose things a request is about, with what its sender may do."""
 
     id: int
     name: str
+    scopes: frozenset[Scope]
+
+    def may(self, *scopes: Scope) -> bool:
+        """Whether it has one of these scopes; ``admin`` stands for all of them."""
+        return ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 
 def owner_token(path: Path) -> str:
@@ -62,11 +70,20 @@ def token_hash(token: bytes) -> bytes:
 
 
 class Authenticator:
-    """Finds the caller of a request by its bearer token."""
+    """Finds the caller of a request by its bearer token. Safe to use from several threads."""
 
     def __init__(self, clients: Iterable[Client]) -> None:
         """Know these clients."""
-        self._clients = [(row.token_hash, Caller(row.id, row.name)) for row in clients]
+        self._lock = threading.Lock()
+        self.know(clients)
+
+    def know(self, clients: Iterable[Client]) -> None:
+        """From now on know exactly these clients: call it after every change of theirs."""
+        rows = list(clients)
+        callers = {row.name: _caller(row) for row in rows}
+        tokens = [(row.token_hash, callers[row.name]) for row in rows if row.token_hash]
+        with self._lock:
+            self._tokens, self._callers = tokens, callers
 
     def caller(self, authorization: bytes | None) -> Caller | None:
         """The client whose token the ``Authorization`` header carries.
@@ -75,8 +92,19 @@ class Authenticator:
         """
         scheme, _, token = (authorization or b"").partition(b" ")
         given = token_hash(token.strip())
+        with self._lock:
+            tokens = self._tokens
         found = None
-        for known, caller in self._clients:
+        for known, caller in tokens:
             if hmac.compare_digest(known, given):
                 found = caller
         return found if scheme.lower() == b"bearer" else None
+
+    def named(self, name: str) -> Caller | None:
+        """The client of that name, also one whose token is revoked."""
+        with self._lock:
+            return self._callers.get(name)
+
+
+def _caller(row: Client) -> Caller:
+    return Caller(row.id, row.name, frozenset(cast("list[Scope]", row.scopes)))

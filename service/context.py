@@ -1,15 +1,17 @@
-"""What every route works with."""
+"""What every route works with, and who may use it."""
 
-from dataclasses import dataclass
-from typing import Annotated, cast
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 
-from service.auth import Caller
+from api_schemas.scopes import ADMIN, Scope
+from service.auth import Authenticator, Caller
 from service.guard import CALLER
 from service.home import Home
 from service.length import LengthCheck
 from service.models import ModelFolder
+from service.problems import Refusal
 from service.settings import Settings
 from service.supervisor import Supervisor
 from storage.database import Database
@@ -24,16 +26,57 @@ class Context:
     database: Database
     models: ModelFolder
     lengths: LengthCheck
+    authenticator: Authenticator
     supervisor: Supervisor
 
 
-def _context(request: Request) -> Context:
+class Needs:
+    """A dependency of a route: its caller must have one of these scopes."""
+
+    def __init__(self, *any_of: Scope) -> None:
+        """Ask for one of them; for none, any client will do."""
+        self.any_of = any_of
+
+    async def __call__(self, request: Request) -> None:
+        """Refuse with 403 who has none of them. Says nothing about what exists."""
+        caller = cast(Caller, request.scope[CALLER])
+        if self.any_of and not caller.may(*self.any_of):
+            raise Refusal(
+                403,
+                f"expected a token with the scope {' or '.join(self.any_of)}, found one with "
+                f"{', '.join(sorted(caller.scopes)) or 'none'}; pair again with the scope it lacks",
+            )
+
+
+def needs(*any_of: Scope) -> Any:
+    """For a route's ``dependencies``: its caller must have one of these scopes."""
+    return Depends(Needs(*any_of))
+
+
+async def _context(request: Request) -> Context:
     return cast(Context, request.app.state.context)
 
 
-def _caller(request: Request) -> Caller:
-    return cast(Caller, request.scope[CALLER])
-
-
 TheContext = Annotated[Context, Depends(_context)]
+
+
+async def _caller(
+    request: Request,
+    context: TheContext,
+    client: Annotated[
+        str | None,
+        Query(max_length=64, description="Act on the things of this client (scope admin only)."),
+    ] = None,
+) -> Caller:
+    caller = cast(Caller, request.scope[CALLER])
+    if client is None or client == caller.name:
+        return caller
+    if not caller.may(ADMIN):
+        raise Refusal(403, "only a token with the scope admin may act on another client's things")
+    other = context.authenticator.named(client)
+    if other is None:
+        raise Refusal(404, "there is no client of that name; GET /v1/clients lists them")
+    return replace(other, scopes=caller.scopes)
+
+
 TheCaller = Annotated[Caller, Depends(_caller)]

@@ -89,7 +89,9 @@ def _serve(
         authenticator = Authenticator(clients.every(session))
     models = ModelFolder(home.models)
     supervisor = Supervisor(settings, home, database)
-    context = Context(settings, home, database, models, LengthCheck(models), supervisor)
+    context = Context(
+        settings, home, database, models, LengthCheck(models), authenticator, supervisor
+    )
     port: int = listener.getsockname()[1]
     app = create_app(context, authenticator, port, metadata.version("lorad"))
     server = uvicorn.Server(

@@ -42,7 +42,12 @@ def adapter_answer(
         too_long=row.too_long,
         training=TrainingOptions.model_validate(row.training),
         examples=ExampleCounts(
-            train=counts.train, holdout=counts.holdout, pending=counts.pending, used=counts.used
+            train=counts.train,
+            holdout=counts.holdout,
+            pending=counts.pending,
+            used=counts.used,
+            expired=counts.expired,
+            bytes=counts.bytes,
         ),
         current_run=None if run is None else run_answer(run, row.name, None),
         active_version=None if active is None else version_answer(active),
@@ -70,6 +75,8 @@ def run_answer(row: Run, adapter: str, version: int | None) -> RunAnswer:
         id=row.id,
         adapter=adapter,
         status=row.status,
+        wanted=row.wanted,
+        forgotten=row.forgotten,
         phase=row.phase,
         step=row.step,
         total_steps=row.total_steps,

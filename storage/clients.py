@@ -11,10 +11,15 @@ OWNER = "owner"
 
 
 def put(session: Session, name: str, token_hash: bytes) -> Client:
-    """Create the client, or give the existing one of that name this token."""
+    """Create the client, or give the existing one of that name this token.
+
+    The owner may do everything; any other client gets its scopes from whoever pairs it.
+    """
     client = session.exec(select(Client).where(Client.name == name)).one_or_none()
     if client is None:
-        client = Client(name=name, token_hash=token_hash)
+        client = Client(name=name)
+    if name == OWNER:
+        client.scopes = ["admin"]
     client.token_hash = token_hash
     session.add(client)
     session.flush()

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
-from sqlalchemy import func, update
+from sqlalchemy import update
 from sqlmodel import Session, col, select
 
 from storage.clock import now_ms
+from storage.counting import ExampleCount
 from storage.split import split_of, text_hash
 from storage.tables import Adapter, Example, Split
 
@@ -38,12 +39,17 @@ class ExampleText:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many examples an adapter has; ``pending + used == train``."""
+    """How many examples an adapter has; ``pending + used == train``, expired ones apart.
+
+    ``bytes`` is the size of the text of all of them.
+    """
 
     train: int
     holdout: int
     pending: int
     used: int
+    expired: int
+    bytes: int
 
 
 class ExampleConflictError(Exception):
@@ -139,33 +145,40 @@ def page(session: Session, adapter_id: int, *, after: int, limit: int) -> Sequen
 
 def counts(session: Session, adapter_id: int) -> Counts:
     """The adapter's numbers of examples."""
-    rows = session.exec(
-        select(Example.split, Example.status, func.count())
-        .where(Example.adapter_id == adapter_id)
-        .group_by(Example.split, Example.status)
-    ).all()
-    holdout = sum(count for split, _, count in rows if split == "holdout")
-    train = {status: count for split, status, count in rows if split == "train"}
+    rows = session.exec(select(ExampleCount).where(ExampleCount.adapter_id == adapter_id)).all()
+    kept = [row for row in rows if row.status != "expired"]
+    train = {row.status: row.examples for row in kept if row.split == "train"}
     pending, used = train.get("pending", 0), train.get("used", 0)
-    return Counts(train=pending + used, holdout=holdout, pending=pending, used=used)
+    return Counts(
+        train=pending + used,
+        holdout=sum(row.examples for row in kept if row.split == "holdout"),
+        pending=pending,
+        used=used,
+        expired=sum(row.examples for row in rows if row.status == "expired"),
+        bytes=sum(row.bytes for row in kept),
+    )
 
 
 def ids(session: Session, adapter_id: int, split: Split) -> Sequence[int]:
-    """The ids of one split in ascending order."""
+    """The ids of one split in ascending order, without the expired."""
     return session.exec(
         select(col(Example.id))
-        .where(Example.adapter_id == adapter_id, Example.split == split)
+        .where(
+            Example.adapter_id == adapter_id,
+            Example.split == split,
+            Example.status != "expired",
+        )
         .order_by(col(Example.id))
     ).all()
 
 
 def load_texts(session: Session, ids: Sequence[int]) -> list[ExampleText]:
-    """The examples with these ids, in this order; ids that are gone are simply absent."""
+    """The examples with these ids, in this order, without those gone or expired."""
     found: dict[int, ExampleText] = {}
     for part in _parts(ids):
         rows = session.exec(
             select(Example.id, Example.input, Example.label, Example.created_at).where(
-                col(Example.id).in_(part)
+                col(Example.id).in_(part), Example.status != "expired"
             )
         )
         found.update((row[0], ExampleText(*row)) for row in rows)
@@ -191,7 +204,7 @@ def _known_splits(
             .where(Example.adapter_id == adapter.id, col(Example.text_hash).in_(part))
             .distinct()
         )
-        yield from ((digest, cast(Split, split)) for digest, split in rows)
+        yield from ((digest, cast(Split, split)) for digest, split in rows if digest is not None)
 
 
 def _by_external_id(

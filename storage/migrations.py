@@ -9,12 +9,21 @@ this program can't know what it would break.
 from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection, text
+from sqlmodel import SQLModel
 
-from storage.tables import TABLES
+from storage import counting, ledgers, tables
+from storage.schemas import schema_2
 
-SCHEMA_VERSION = 1
+TABLES = SQLModel.metadata
+"""All tables: those of the modules imported here."""
 
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
+assert counting.ExampleCount.__tablename__ in TABLES.tables
+assert ledgers.ScheduleRow.__tablename__ in TABLES.tables
+assert tables.Client.__tablename__ in TABLES.tables
+
+SCHEMA_VERSION = 2
+
+MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {2: schema_2.migrate}
 """``{n: function}``, where the function changes a file of schema n - 1 into one of schema n."""
 
 
@@ -41,10 +50,21 @@ def migrate(connection: Connection) -> None:
         connection.commit()
         return
     connection.rollback()
-    for number in range(found + 1, SCHEMA_VERSION + 1):
-        MIGRATIONS[number](connection)
-        _set_version(connection, number)
-        connection.commit()
+    # A table is rebuilt by dropping it; with the keys enforced that would delete what refers to it.
+    _enforce_foreign_keys(connection, on=False)
+    try:
+        for number in range(found + 1, SCHEMA_VERSION + 1):
+            MIGRATIONS[number](connection)
+            if connection.execute(text("PRAGMA foreign_key_check")).first() is not None:
+                raise SchemaVersionError(
+                    f"the database of schema {found} refers to rows that it doesn't have, so it "
+                    "can't be brought to this lorad's schema; restore a backup"
+                )
+            _set_version(connection, number)
+            connection.commit()
+    finally:
+        connection.rollback()
+        _enforce_foreign_keys(connection, on=True)
 
 
 def require_current(connection: Connection) -> None:
@@ -77,3 +97,10 @@ def _require_empty(connection: Connection) -> None:
 
 def _set_version(connection: Connection, number: int) -> None:
     connection.execute(text(f"PRAGMA user_version = {number}"))
+
+
+def _enforce_foreign_keys(connection: Connection, *, on: bool) -> None:
+    # SQLite ignores this pragma inside a transaction, and SQLAlchemy would begin one.
+    driver = connection.connection.dbapi_connection
+    assert driver is not None
+    driver.cursor().execute(f"PRAGMA foreign_keys = {'ON' if on else 'OFF'}")

@@ -5,7 +5,7 @@ from sqlmodel import Session
 
 from api_schemas.adapters import DEFAULT_MAX_TOKENS, AdapterList, NewAdapter
 from api_schemas.adapters import Adapter as AdapterAnswer
-from service.context import Context, TheCaller, TheContext
+from service.context import Context, TheCaller, TheContext, needs
 from service.models import Manifest, ModelError
 from service.problems import Refusal, invalid
 from service.routes.lookups import adapter_or_404
@@ -20,7 +20,9 @@ from storage.tables import Adapter
 router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["adapters"])
 
 
-@router.post("", status_code=201, responses=problems(409, body=True))
+@router.post(
+    "", status_code=201, responses=problems(409, body=True), dependencies=[needs("adapters:manage")]
+)
 def create_adapter(
     new: NewAdapter, context: TheContext, caller: TheCaller, response: Response
 ) -> AdapterAnswer:
@@ -55,7 +57,7 @@ def create_adapter(
         return _answer(session, context, row)
 
 
-@router.get("", responses=problems())
+@router.get("", responses=problems(), dependencies=[needs("status:read")])
 def list_adapters(context: TheContext, caller: TheCaller) -> AdapterList:
     """The caller's adapters, by name."""
     with context.database.read() as session:
@@ -63,7 +65,7 @@ def list_adapters(context: TheContext, caller: TheCaller) -> AdapterList:
         return AdapterList(adapters=[_answer(session, context, row) for row in rows])
 
 
-@router.get("/{name}", responses=problems(404))
+@router.get("/{name}", responses=problems(404), dependencies=[needs("status:read")])
 def get_adapter(name: str, context: TheContext, caller: TheCaller) -> AdapterAnswer:
     """One adapter: its examples counted, its run, its active version, why it isn't training."""
     with context.database.read() as session:

@@ -12,7 +12,7 @@ from api_schemas.examples import (
     ExamplesBody,
     PostedExample,
 )
-from service.context import Context, TheCaller, TheContext
+from service.context import Context, TheCaller, TheContext, needs
 from service.problems import invalid
 from service.routes.lookups import adapter_or_404
 from service.routes.responses import problems
@@ -27,7 +27,12 @@ MOST_A_PAGE = 1000
 router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["examples"])
 
 
-@router.post("/{name}/examples", status_code=201, responses=problems(404, 409, body=True))
+@router.post(
+    "/{name}/examples",
+    status_code=201,
+    responses=problems(404, 409, body=True),
+    dependencies=[needs("examples:write")],
+)
 def post_examples(
     name: str,
     body: Annotated[ExamplesBody, Body()],
@@ -57,7 +62,7 @@ def post_examples(
     )
 
 
-@router.get("/{name}/examples", responses=problems(404))
+@router.get("/{name}/examples", responses=problems(404), dependencies=[needs("adapters:manage")])
 def list_examples(
     name: str,
     context: TheContext,

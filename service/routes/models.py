@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from api_schemas.models import BaseModelInfo, Health, ModelList
-from service.context import TheContext
+from service.context import TheContext, needs
 from service.routes.responses import problems
 from service.strict_route import StrictRoute
 
@@ -17,7 +17,7 @@ def health() -> Health:
     return Health()
 
 
-@router.get("/models", responses=problems())
+@router.get("/models", responses=problems(), dependencies=[needs("status:read")])
 def list_models(context: TheContext) -> ModelList:
     """The installed base models."""
     return ModelList(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Path, Response
 from api_schemas.base import LARGEST_ID
 from api_schemas.runs import Run as RunAnswer
 from api_schemas.runs import RunList, RunRequest
-from service.context import TheCaller, TheContext
+from service.context import TheCaller, TheContext, needs
 from service.routes.lookups import adapter_or_404, run_or_404
 from service.routes.responses import problems
 from service.strict_route import StrictRoute
@@ -18,7 +18,12 @@ from storage import adapters, runs, versions
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["runs"])
 
 
-@router.post("/adapters/{name}/runs", status_code=202, responses=problems(404, 409, body=True))
+@router.post(
+    "/adapters/{name}/runs",
+    status_code=202,
+    responses=problems(404, 409, body=True),
+    dependencies=[needs("train")],
+)
 def start_run(
     name: str,
     context: TheContext,
@@ -35,7 +40,7 @@ def start_run(
     return run_answer(run, adapter.name, None)
 
 
-@router.get("/adapters/{name}/runs", responses=problems(404))
+@router.get("/adapters/{name}/runs", responses=problems(404), dependencies=[needs("status:read")])
 def list_runs(name: str, context: TheContext, caller: TheCaller) -> RunList:
     """The adapter's runs, newest first."""
     with context.database.read() as session:
@@ -45,7 +50,7 @@ def list_runs(name: str, context: TheContext, caller: TheCaller) -> RunList:
     return RunList(runs=[run_answer(row, adapter.name, numbers.get(row.id)) for row in rows])
 
 
-@router.get("/runs/{run_id}", responses=problems(404))
+@router.get("/runs/{run_id}", responses=problems(404), dependencies=[needs("status:read")])
 def get_run(
     run_id: Annotated[int, Path(ge=1, le=LARGEST_ID)], context: TheContext, caller: TheCaller
 ) -> RunAnswer:

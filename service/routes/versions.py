@@ -8,7 +8,7 @@ from starlette.responses import StreamingResponse
 from api_schemas.base import LARGEST_ID
 from api_schemas.versions import VersionDetail, VersionList
 from service.archive import chunks, zip_files
-from service.context import TheCaller, TheContext
+from service.context import TheCaller, TheContext, needs
 from service.problems import Refusal
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.routes.responses import problems
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["versio
 Number = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 
-@router.get("/{name}/versions", responses=problems(404))
+@router.get("/{name}/versions", responses=problems(404), dependencies=[needs("status:read")])
 def list_versions(name: str, context: TheContext, caller: TheCaller) -> VersionList:
     """The adapter's versions, newest first."""
     with context.database.read() as session:
@@ -32,7 +32,9 @@ def list_versions(name: str, context: TheContext, caller: TheCaller) -> VersionL
     return VersionList(versions=[version_answer(row) for row in rows])
 
 
-@router.get("/{name}/versions/{number}", responses=problems(404))
+@router.get(
+    "/{name}/versions/{number}", responses=problems(404), dependencies=[needs("status:read")]
+)
 def get_version(name: str, number: Number, context: TheContext, caller: TheCaller) -> VersionDetail:
     """One version, with its holdout row by row."""
     with context.database.read() as session:
@@ -45,6 +47,7 @@ def get_version(name: str, number: Number, context: TheContext, caller: TheCalle
     responses=problems(404, 410)
     | {200: {"description": "A zip file.", "content": {"application/zip": {}}}},
     response_class=StreamingResponse,
+    dependencies=[needs("adapters:download")],
 )
 def download_version(
     name: str,

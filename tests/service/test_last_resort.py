@@ -34,7 +34,7 @@ class Broken:
 
 
 def ask(error: Exception) -> httpx.Response:
-    owner = Client(id=1, name="owner", token_hash=token_hash(TOKEN.encode()))
+    owner = Client(id=1, name="owner", scopes=["admin"], token_hash=token_hash(TOKEN.encode()))
     app = create_app(Broken(error), Authenticator([owner]), 80, "test")  # type: ignore[arg-type]
 
     async def send() -> httpx.Response:

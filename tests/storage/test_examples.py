@@ -94,7 +94,14 @@ def test_what_was_corrected_during_a_run_stays_pending(
         session.add(rows[1])
         session.flush()
         examples.mark_used(session, [row.id for row in rows], unchanged_since=run_created_at)
-        assert examples.counts(session, adapter.id) == Counts(2, 0, pending=1, used=1)
+        assert examples.counts(session, adapter.id) == Counts(
+            2,
+            0,
+            pending=1,
+            used=1,
+            expired=0,
+            bytes=8,
+        )
 
 
 def test_pages(database: Database, adapter: Adapter) -> None:

@@ -1,22 +1,25 @@
+import json
 import re
 import sqlite3
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
 
+import storage.schemas
 from storage import migrations
 from storage.database import Database
 from storage.migrations import SCHEMA_VERSION, SchemaVersionError
 
-SCHEMAS = Path(__file__).parent / "schemas"
+SCHEMAS = Path(storage.schemas.__path__[0])
 
 
 def schema_text(path: Path) -> str:
     with sqlite3.connect(path) as connection:
         rows = connection.execute(
             "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' "
-            "ORDER BY type DESC, name"
+            "ORDER BY type = 'trigger', type DESC, name"
         )
         statements = [re.sub(r"[ \t]+\n", "\n", row[0].strip()) + ";" for row in rows]
     connection.close()
@@ -100,3 +103,55 @@ def test_a_step_that_fails_leaves_the_step_before(
     assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'half'").fetchall() == []
     connection.execute("SELECT note FROM runs")
     connection.close()
+
+
+def test_schema_2_keeps_every_row_and_what_was_counted(tmp_path: Path) -> None:
+    path = tmp_path / "lorad.db"
+    connection = sqlite3.connect(path)
+    connection.executescript((SCHEMAS / "1.sql").read_text())
+    hash_32 = "zeroblob(32)"
+    connection.executescript(
+        f"""
+        INSERT INTO clients VALUES (1, 'owner', {hash_32}, 5);
+        INSERT INTO adapters (id, client_id, name, base_model, base_hash, method, rank, alpha,
+            targets, use_rslora, labels, max_tokens, too_long, training, key, created_at)
+        VALUES (3, 1, 'phone', 'tiny', 'sha256:0', 'first_order', 8, 16.0, '["q_proj"]', 0,
+            NULL, 64, 'cut', '{{}}', {hash_32}, 7);
+        INSERT INTO examples VALUES
+            (1, 3, 'äé', 'now', 'train', 'mine', 'used', {hash_32}, 8, 9),
+            (2, 3, 'b', 'now', 'holdout', NULL, 'pending', {hash_32}, 8, 9),
+            (9, 3, 'gone', 'now', 'train', NULL, 'pending', {hash_32}, 8, 9);
+        DELETE FROM examples WHERE id = 9;
+        INSERT INTO runs (id, adapter_id, status, step, losses, created_at)
+        VALUES (4, 3, 'completed', 2, '[[1,0.5]]', 10);
+        INSERT INTO versions VALUES (1, 3, 1, 4, 'adapters/3/versions/run-00000004', '{{}}',
+            '{{"steps":2,"holdout_rows":[{{"example_id":2,"label":"secret","before":{{}}}}]}}',
+            'promoted', 'better', 1, 11);
+        """
+    )
+    connection.close()
+    set_version(path, 1)
+    with Database(path) as database, database.read() as session:
+        rows = session.execute(text("SELECT id, input, status FROM examples ORDER BY id")).all()
+        assert [tuple(row) for row in rows] == [(1, "äé", "used"), (2, "b", "pending")]
+        counts = session.execute(text("SELECT * FROM example_counts ORDER BY split")).all()
+        assert [tuple(row) for row in counts] == [
+            (3, "holdout", "pending", 1, 4),
+            (3, "train", "used", 1, 7),
+        ]
+        manifest = session.execute(text("SELECT manifest FROM versions")).scalar_one()
+        assert json.loads(manifest) == {
+            "steps": 2,
+            "holdout_rows": [{"example_id": 2, "before": {}}],
+        }
+        client = session.execute(text("SELECT scopes, key_id, length(key) FROM clients")).one()
+        assert client.scopes == '["admin"]'
+        assert len(client.key_id) == 32
+        highest = session.execute(
+            text("SELECT seq FROM sqlite_sequence WHERE name = 'examples'")
+        ).scalar_one()
+        assert highest == 9  # its id is not given again
+        assert session.execute(text("PRAGMA foreign_key_check")).all() == []
+    assert b"secret" not in path.read_bytes()
+    with Database(path) as database, pytest.raises(IntegrityError), database.write() as session:
+        session.execute(text("DELETE FROM runs"))  # the keys are enforced again

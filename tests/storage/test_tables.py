@@ -12,7 +12,16 @@ from storage.tables import Adapter
 from tests.storage.conftest import new_adapter
 
 GOOD: dict[str, dict[str, Any]] = {
-    "clients": {"name": "app", "token_hash": b"\x09" * 32, "created_at": 1},
+    "clients": {
+        "name": "app",
+        "token_hash": b"\x09" * 32,
+        "key_id": "k",
+        "key": b"k" * 32,
+        "scopes": "[]",
+        "examples_per_day": None,
+        "created_at": 1,
+        "paired_at": 1,
+    },
     "adapters": {
         "client_id": 1,
         "name": "mail",
@@ -28,6 +37,9 @@ GOOD: dict[str, dict[str, Any]] = {
         "too_long": "cut",
         "training": "{}",
         "key": b"k" * 32,
+        "keep_days": None,
+        "max_examples": None,
+        "revision": 1,
         "created_at": 1,
     },
     "examples": {
@@ -41,7 +53,15 @@ GOOD: dict[str, dict[str, Any]] = {
         "created_at": 1,
         "changed_at": 1,
     },
-    "runs": {"adapter_id": 1, "status": "queued", "step": 0, "losses": "[]", "created_at": 1},
+    "runs": {
+        "adapter_id": 1,
+        "status": "queued",
+        "wanted": None,
+        "forgotten": 0,
+        "step": 0,
+        "losses": "[]",
+        "created_at": 1,
+    },
     "versions": {
         "adapter_id": 1,
         "number": 1,
@@ -52,8 +72,23 @@ GOOD: dict[str, dict[str, Any]] = {
         "verdict": "promoted",
         "verdict_reason": "better",
         "active": 1,
+        "seen": "[[1,9]]",
+        "seen_deleted": 0,
         "created_at": 1,
     },
+    "daily_usage": {"client_id": 1, "day": 20000, "examples": 3},
+    "idempotency_records": {
+        "client_id": 1,
+        "adapter_id": 1,
+        "key": "a",
+        "digest": b"d" * 32,
+        "status": 201,
+        "answer": "{}",
+        "created_at": 1,
+    },
+    "erasures": {"what": "examples", "examples": 1, "paths": "[]", "requested_at": 1},
+    "history": {"client_id": 1, "kind": "run", "message": "it began", "at": 1},
+    "schedule": {"id": 1, "windows": "[]", "revision": 1, "changed_at": 1},
 }
 
 BAD: list[tuple[str, dict[str, Any]]] = [
@@ -63,6 +98,14 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("clients", {"name": "owner"}),
     ("clients", {"token_hash": b"short"}),
     ("clients", {"token_hash": "t" * 32}),
+    ("clients", {"key": b"short"}),
+    ("clients", {"scopes": "{}"}),
+    ("clients", {"examples_per_day": 0}),
+    ("clients", {"most_bytes": "many"}),
+    ("clients", {"most_pending": 1.5}),
+    ("adapters", {"keep_days": 0}),
+    ("adapters", {"max_examples": 0}),
+    ("adapters", {"revision": 0}),
     ("adapters", {"name": "phone"}),
     ("adapters", {"client_id": 99}),
     ("adapters", {"rank": 0}),
@@ -87,13 +130,19 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("examples", {"input": b"bytes"}),
     ("examples", {"input": None}),
     ("examples", {"label": "\0"}),
+    ("examples", {"label": None}),
+    ("examples", {"text_hash": None}),
+    ("examples", {"status": "expired"}),
+    ("examples", {"status": "expired", "input": None, "label": None}),
     ("examples", {"split": "test"}),
     ("examples", {"split": None}),
     ("examples", {"status": "done"}),
     ("examples", {"external_id": ""}),
     ("examples", {"text_hash": b"short"}),
     ("runs", {"adapter_id": 99}),
-    ("runs", {"status": "paused"}),
+    ("runs", {"status": "sleeping"}),
+    ("runs", {"wanted": "sleep"}),
+    ("runs", {"forgotten": -1}),
     ("runs", {"step": -1}),
     ("runs", {"total_steps": 0}),
     ("runs", {"losses": "{}"}),
@@ -105,6 +154,21 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("versions", {"metrics": "[]"}),
     ("versions", {"active": 2}),
     ("versions", {"path": ""}),
+    ("versions", {"seen": "{}"}),
+    ("versions", {"seen_deleted": -1}),
+    ("daily_usage", {"client_id": 99}),
+    ("daily_usage", {"examples": -1}),
+    ("idempotency_records", {"client_id": 99}),
+    ("idempotency_records", {"key": ""}),
+    ("idempotency_records", {"digest": b"short"}),
+    ("idempotency_records", {"answer": "[]"}),
+    ("erasures", {"what": "everything"}),
+    ("erasures", {"paths": "{}"}),
+    ("history", {"client_id": 99}),
+    ("history", {"message": ""}),
+    ("history", {"message": "x" * 1001}),
+    ("schedule", {"id": 2}),
+    ("schedule", {"windows": "{}"}),
 ]
 
 
@@ -137,9 +201,10 @@ def test_a_bad_row_is_refused(with_a_run: Database, table: str, change: dict[str
 
 
 def test_an_adapter_has_one_unfinished_run(database: Database, adapter: Adapter) -> None:
-    for status in ("queued", "running", "interrupted"):
+    unfinished = ("queued", "running", "paused", "interrupted")
+    for status in unfinished:
         insert(database, "runs", GOOD["runs"] | {"status": status})
-        for second in ("queued", "running", "interrupted"):
+        for second in unfinished:
             with pytest.raises(IntegrityError):
                 insert(database, "runs", GOOD["runs"] | {"status": second})
         insert(database, "runs", GOOD["runs"] | {"status": "failed"})
@@ -162,6 +227,53 @@ def test_an_adapter_has_one_active_version(with_a_run: Database) -> None:
     with pytest.raises(IntegrityError):
         insert(with_a_run, "versions", GOOD["versions"] | {"number": 2, "run_id": 2})
     insert(with_a_run, "versions", GOOD["versions"] | {"number": 2, "run_id": 2, "active": 0})
+
+
+def test_an_expired_example_is_an_empty_shell(database: Database, adapter: Adapter) -> None:
+    empty = {"status": "expired", "input": None, "label": None, "text_hash": None}
+    insert(database, "examples", GOOD["examples"] | empty)
+
+
+def test_the_counters_follow_every_change(database: Database, adapter: Adapter) -> None:
+    """Against the plain count, over inserts, corrections, moves between states, deletions."""
+    changes = [
+        "INSERT INTO examples (adapter_id, input, label, split, status, text_hash, created_at, "
+        "changed_at) SELECT 1, 'äé' || value, 'now', iif(value % 3, 'train', 'holdout'), 'pending',"
+        " zeroblob(32), 1, 1 FROM generate_series",
+        "UPDATE examples SET status = 'used' WHERE split = 'train' AND id % 2",
+        "UPDATE examples SET input = 'longer by far', label = 'x' WHERE id % 5 = 0",
+        "UPDATE examples SET status = 'expired', input = NULL, label = NULL, text_hash = NULL "
+        "WHERE id % 7 = 0",
+        "DELETE FROM examples WHERE id % 4 = 0",
+        "DELETE FROM examples",
+    ]
+    numbers = (
+        "(WITH RECURSIVE n(value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM n "
+        "WHERE value < 60) SELECT value FROM n)"
+    )
+    for change in changes:
+        with database.write() as session:
+            session.execute(text(change.replace("generate_series", numbers)))
+        with database.read() as session:
+            counted = session.execute(
+                text(
+                    "SELECT split, status, examples, bytes FROM example_counts "
+                    "WHERE examples > 0 ORDER BY split, status"
+                )
+            ).all()
+            plain = session.execute(
+                text(
+                    "SELECT split, status, count(*), coalesce(sum(length(CAST(input AS BLOB)) + "
+                    "length(CAST(label AS BLOB))), 0) FROM examples GROUP BY split, status"
+                )
+            ).all()
+            assert counted == plain
+            assert (
+                session.execute(
+                    text("SELECT count(*) FROM example_counts WHERE examples = 0 AND bytes <> 0")
+                ).scalar_one()
+                == 0
+            )
 
 
 def test_the_id_of_a_deleted_example_is_not_given_again(

@@ -1,0 +1,29 @@
+"""Scopes: what a client may do."""
+
+from typing import Literal, get_args
+
+Scope = Literal[
+    "examples:write",
+    "status:read",
+    "adapters:manage",
+    "train",
+    "train:override",
+    "predict",
+    "adapters:download",
+    "admin",
+]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+ADMIN: Scope = "admin"
+"""Stands for every other scope, and alone lets a client see to the clients themselves."""
+
+MEANINGS: dict[Scope, str] = {
+    "examples:write": "hand examples in, correct and delete them; not read them back",
+    "status:read": "see adapters, runs, versions, history, device and schedule; no example's text",
+    "adapters:manage": "create, change and delete adapters; read and delete their examples",
+    "train": "start, pause, resume, cancel and restart training",
+    "train:override": "ask for training outside its usual conditions",
+    "predict": "ask an adapter for labels or text",
+    "adapters:download": "fetch the adapters' files",
+    "admin": "everything, for every client; pair, rotate, revoke and delete clients",
+}

@@ -1,0 +1,1 @@
+"""Every schema a database file may have, as SQL, and the steps between them."""
