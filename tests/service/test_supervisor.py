@@ -69,8 +69,8 @@ def test_a_run_becomes_an_active_version(ready: Daemon) -> None:
     assert run["started_at"] <= run["finished_at"]
     adapter = ready.adapter()
     counts = adapter["examples"]
-        assert (counts["train"], counts["holdout"]) == (10, 40)
-        assert (counts["pending"], counts["used"], counts["expired"]) == (0, 10, 0)
+    assert (counts["train"], counts["holdout"]) == (10, 40)
+    assert (counts["pending"], counts["used"], counts["expired"]) == (0, 10, 0)
     assert adapter["current_run"] is None
     assert adapter["active_version"]["number"] == 1
     assert "version 1 was trained on all 10" in adapter["not_training_because"]
