@@ -95,7 +95,8 @@ def charge(
     Call it in the writer's transaction *before* the examples are added. ``new_bytes`` is by how
     many bytes of UTF-8 (inputs and labels) they will grow what is kept, and ``new_pending`` by how
     many examples what waits for training (by default all of them, as if none were held out); both
-    may be less for corrections. What doesn't grow isn't refused, however low its quota has been set since.
+    may be less for corrections. What doesn't grow isn't refused, however low its quota
+    has been set since.
 
     Raises:
         QuotaError: nothing was counted, and nothing may be added.
