@@ -3,8 +3,11 @@
 AccessLog ▶ LastResort ▶ Guard (host, origin, token) ▶ BodyLimit ▶ routes ▶ Context
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
@@ -18,6 +21,12 @@ from service.guard import Guard
 from service.problems import LastResort
 from service.routes import adapters, examples, models, runs, versions
 from service.routes.responses import add_problem_schema
+from storage.database import READERS_MOST
+
+REQUEST_THREADS = READERS_MOST - 4
+"""Requests at work at once. Each may hold a reader of the database, and the daemon's own threads
+(the supervisor's, the eraser's) need the rest; further requests wait for a thread, not for a
+reader, and so never fail for want of one."""
 
 _BEARER = HTTPBearer(auto_error=False, description="The guard checks it before any route.")
 
@@ -50,6 +59,12 @@ class LoradApp(FastAPI):
             operation["description"] += f"\n\nScope: {words}."
 
 
+@asynccontextmanager
+async def _few_threads(app: FastAPI) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = REQUEST_THREADS
+    yield
+
+
 def create_app(context: Context, authenticator: Authenticator, port: int, version: str) -> FastAPI:
     """The app of a daemon that listens on ``port``."""
     app = LoradApp(
@@ -58,6 +73,7 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         description="Trains LoRA adapters on labelled personal examples, on this device.",
         docs_url=None,  # FastAPI's page loads scripts from the network
         redoc_url=None,
+        lifespan=_few_threads,
     )
     app.state.context = context
     problems.install(app)

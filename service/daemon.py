@@ -100,7 +100,7 @@ def _serve(
             http="h11",
             ws="none",
             loop="asyncio",
-            lifespan="off",
+            lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,

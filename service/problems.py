@@ -1,13 +1,16 @@
 """Every error of the daemon as problem details (RFC 9457), and none with a person's text in it."""
 
+import errno
 import http
 import logging
+import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +23,17 @@ from service.unexpected import log_unexpected
 MOST_FIELD_ERRORS = 100
 _MOST_FIELD_NAME = 200
 _RETRY_SECONDS = 1
+_RETRY_FULL_SECONDS = 60
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DATABASE_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
+
+_OUR_MISTAKES = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+    sqlite3.DataError,
+    sqlite3.NotSupportedError,
+)
+"""What the database says of wrong code; everything else it says of the disk and of locks."""
 
 _log = logging.getLogger("lorad.problems")
 
@@ -87,7 +101,8 @@ def install(app: FastAPI) -> None:
     """Make the app answer every error with a problem."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(OperationalError, _database_refused)
+    app.add_exception_handler(DatabaseError, _database_refused)
+    app.add_exception_handler(PoolTimeoutError, _readers_busy)
     app.add_exception_handler(OSError, _disk_refused)
     app.add_exception_handler(ModelError, _model_unusable)
 
@@ -111,11 +126,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
 async def _disk_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, OSError)
     _log.error("the home folder refused: %s", error.strerror)
-    return problem_response(
-        503,
-        f"nothing was changed, because the home folder refused: {error.strerror}; try again",
-        headers={"Retry-After": str(_RETRY_SECONDS)},
-    )
+    if error.errno in _DISK_FULL:
+        return _full()
+    return _unavailable(f"nothing was changed, because the home folder refused: {error.strerror}")
 
 
 async def _model_unusable(request: Request, error: Exception) -> Response:
@@ -123,12 +136,32 @@ async def _model_unusable(request: Request, error: Exception) -> Response:
 
 
 async def _database_refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, OperationalError)
+    assert isinstance(error, DatabaseError)
+    if isinstance(error.orig, _OUR_MISTAKES):
+        raise error
     _log.error("the database refused: %s", error.orig)
+    if getattr(error.orig, "sqlite_errorcode", None) in _DATABASE_FULL:
+        return _full()
+    return _unavailable(f"nothing was changed, because the database refused: {error.orig}")
+
+
+async def _readers_busy(request: Request, error: Exception) -> Response:
+    _log.error("no connection to the database became free in time")
+    return _unavailable("nothing was changed, because the database has too many readers")
+
+
+def _full() -> Response:
     return problem_response(
-        503,
-        f"nothing was changed, because the database refused: {error.orig}; try again",
-        headers={"Retry-After": str(_RETRY_SECONDS)},
+        507,
+        "nothing was changed, because the disk of the home folder is full; free some of its space "
+        "and try again",
+        headers={"Retry-After": str(_RETRY_FULL_SECONDS)},
+    )
+
+
+def _unavailable(reason: str) -> Response:
+    return problem_response(
+        503, f"{reason}; try again", headers={"Retry-After": str(_RETRY_SECONDS)}
     )
 
 

@@ -11,13 +11,17 @@ _MEANINGS = {
     404: "There is no such thing.",
     409: "The present state does not allow it.",
     410: "It was there, and its files are gone.",
+    412: "The ETag in If-Match is no longer that of the thing.",
     413: "The body is larger than 2 MiB.",
     415: "The body is not application/json.",
     422: "Fields can't be accepted; `errors` names them.",
-    503: "The database refused; nothing was changed.",
+    428: "The header If-Match is needed here.",
+    429: "Too much for now: `Retry-After` says for how many seconds.",
+    503: "The database refused; nothing was changed. Try again.",
+    507: "The disk is full; nothing was changed.",
 }
 
-_ALWAYS = (401, 403, 422, 503)
+_ALWAYS = (401, 403, 422, 503, 507)
 _WITH_BODY = (400, 413, 415)
 
 

@@ -1,6 +1,8 @@
 """What happens when lorad itself is wrong, or its disk is: seen through the real app."""
 
+import errno
 import logging
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,8 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.app import create_app
 from service.auth import Authenticator, token_hash
@@ -60,14 +63,48 @@ def test_an_error_of_ours_is_a_500_problem_and_its_text_stays_out_of_the_log(
     assert "routes/adapters.py" in caplog.text  # the place is told
 
 
-def test_a_database_that_refuses_is_a_503_to_be_tried_again() -> None:
-    refused = OperationalError("INSERT", {"input": CANARY}, Exception("disk is full"))
-    for error in (refused, OSError(28, "disk is full", CANARY)):
-        response = ask(error)
-        assert response.status_code == 503
-        assert response.headers["retry-after"] == "1"
-        assert "disk is full" in response.json()["detail"]
-        assert CANARY not in response.text
+def of_sqlite(code: int, text: str) -> Exception:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+def of_database(error: Exception) -> Exception:
+    kind = {
+        sqlite3.OperationalError: OperationalError,
+        sqlite3.DatabaseError: DatabaseError,
+        sqlite3.IntegrityError: IntegrityError,
+    }[type(error)]  # type: ignore[index]
+    return kind("INSERT", {"input": CANARY}, error)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after", "words"),
+    [
+        (of_database(of_sqlite(sqlite3.SQLITE_BUSY, "is locked")), 503, "1", "is locked"),
+        (of_database(sqlite3.DatabaseError("malformed")), 503, "1", "malformed"),
+        (PoolTimeoutError("QueuePool limit"), 503, "1", "too many readers"),
+        (OSError(errno.EIO, "Input/output error", CANARY), 503, "1", "Input/output error"),
+        (of_database(of_sqlite(sqlite3.SQLITE_FULL, CANARY)), 507, "60", "free some"),
+        (OSError(errno.ENOSPC, "No space left", CANARY), 507, "60", "free some"),
+        (OSError(errno.EDQUOT, "Quota exceeded", CANARY), 507, "60", "free some"),
+    ],
+)
+def test_what_passes_is_to_be_tried_again(
+    error: Exception, status: int, retry_after: str, words: str
+) -> None:
+    response = ask(error)
+    assert response.status_code == status
+    assert response.headers["retry-after"] == retry_after
+    assert response.headers["content-type"] == "application/problem+json"
+    assert words in response.json()["detail"]
+    assert CANARY not in response.text
+
+
+def test_a_broken_rule_of_the_database_is_an_error_of_ours() -> None:
+    response = ask(of_database(sqlite3.IntegrityError(CANARY)))
+    assert response.status_code == 500
+    assert CANARY not in response.text
 
 
 def test_an_error_of_ours_fails_its_run_and_the_queue_goes_on(
