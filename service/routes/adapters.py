@@ -6,9 +6,10 @@ from sqlmodel import Session
 from api_schemas.adapters import DEFAULT_MAX_TOKENS, AdapterList, NewAdapter
 from api_schemas.adapters import Adapter as AdapterAnswer
 from service.context import Context, TheCaller, TheContext, needs
+from service.idempotency import TheIdempotency
 from service.models import Manifest, ModelError
 from service.problems import Refusal, invalid
-from service.routes.lookups import adapter_or_404
+from service.routes.lookups import adapter_or_404, client_or_401
 from service.routes.responses import problems
 from service.strict_route import StrictRoute
 from service.training_status import not_training_because
@@ -21,11 +22,19 @@ router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["adapte
 
 
 @router.post(
-    "", status_code=201, responses=problems(409, body=True), dependencies=[needs("adapters:manage")]
+    "",
+    status_code=201,
+    responses=problems(409, body=True),
+    response_model=AdapterAnswer,
+    dependencies=[needs("adapters:manage")],
 )
 def create_adapter(
-    new: NewAdapter, context: TheContext, caller: TheCaller, response: Response
-) -> AdapterAnswer:
+    new: NewAdapter,
+    context: TheContext,
+    caller: TheCaller,
+    idempotency: TheIdempotency,
+    response: Response,
+) -> AdapterAnswer | Response:
     """Create an adapter on an installed base model."""
     try:
         model = context.models.get(new.base_model)
@@ -47,14 +56,19 @@ def create_adapter(
         training=new.training.model_dump(),
     )
     _check_labels(context, model, row)
-    try:
-        with context.database.write() as session:
+    location = f"/v1/adapters/{row.name}"
+    with context.database.write() as session:
+        if (again := idempotency.replay(session)) is not None:
+            return again
+        client_or_401(session, caller)
+        try:
             adapters.create(session, row)
-    except AdapterExistsError as error:
-        raise Refusal(409, str(error)) from None
-    response.headers["Location"] = f"/v1/adapters/{row.name}"
-    with context.database.read() as session:
-        return _answer(session, context, row)
+        except AdapterExistsError as error:
+            raise Refusal(409, str(error)) from None
+        answer = _answer(session, context, row)
+        idempotency.remember(session, 201, answer, adapter_id=row.id, location=location)
+    response.headers["Location"] = location
+    return answer
 
 
 @router.get("", responses=problems(), dependencies=[needs("status:read")])

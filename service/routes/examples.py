@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Query, Response
 
 from api_schemas.base import LARGEST_ID
 from api_schemas.examples import (
@@ -13,6 +13,7 @@ from api_schemas.examples import (
     PostedExample,
 )
 from service.context import Context, TheCaller, TheContext, needs
+from service.idempotency import TheIdempotency
 from service.problems import invalid
 from service.routes.lookups import adapter_or_404
 from service.routes.responses import problems
@@ -31,6 +32,7 @@ router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["exampl
     "/{name}/examples",
     status_code=201,
     responses=problems(404, 409, body=True),
+    response_model=AcceptedExamples,
     dependencies=[needs("examples:write")],
 )
 def post_examples(
@@ -38,7 +40,8 @@ def post_examples(
     body: Annotated[ExamplesBody, Body()],
     context: TheContext,
     caller: TheCaller,
-) -> AcceptedExamples:
+    idempotency: TheIdempotency,
+) -> AcceptedExamples | Response:
     """Keep one example, or many under ``examples``: all, or on any error none.
 
     With the 201 they are on the disk. An `external_id` sent again corrects its example.
@@ -46,20 +49,26 @@ def post_examples(
     one = isinstance(body, PostedExample)
     posted = [body] if isinstance(body, PostedExample) else body.examples
     with context.database.read() as session:
+        if (again := idempotency.replay(session)) is not None:
+            return again  # whatever the adapter has become since
         adapter = adapter_or_404(session, caller, name)
     cut = _check(context, adapter, posted, one=one)
     new = [NewExample(each.input, each.label, each.split, each.external_id) for each in posted]
-    try:
-        with context.database.write() as session:
+    with context.database.write() as session:
+        if (again := idempotency.replay(session)) is not None:
+            return again
+        try:
             rows = examples.add(session, adapter, new)
-    except ExampleConflictError as error:
-        raise invalid((_field(error.index, error.field, one=one), str(error))) from None
-    return AcceptedExamples(
-        examples=[
-            AcceptedExample(id=row.id, split=row.split, cut_tokens=tokens)
-            for row, tokens in zip(rows, cut, strict=True)
-        ]
-    )
+        except ExampleConflictError as error:
+            raise invalid((_field(error.index, error.field, one=one), str(error))) from None
+        answer = AcceptedExamples(
+            examples=[
+                AcceptedExample(id=row.id, split=row.split, cut_tokens=tokens)
+                for row, tokens in zip(rows, cut, strict=True)
+            ]
+        )
+        idempotency.remember(session, 201, answer, adapter_id=adapter.id)
+    return answer
 
 
 @router.get("/{name}/examples", responses=problems(404), dependencies=[needs("adapters:manage")])

@@ -5,7 +5,15 @@ from sqlmodel import Session
 from service.auth import Caller
 from service.problems import Refusal
 from storage import adapters, runs, versions
-from storage.tables import Adapter, Run, Version
+from storage.tables import Adapter, Client, Run, Version
+
+
+def client_or_401(session: Session, caller: Caller) -> Client:
+    """The caller's row, which may have been deleted since the request was let in."""
+    client = session.get(Client, caller.id)
+    if client is None:
+        raise Refusal(401, "the client has just been deleted; pair it again")
+    return client
 
 
 def adapter_or_404(session: Session, caller: Caller, name: str) -> Adapter:
