@@ -29,12 +29,16 @@ class NewExample:
 
 @dataclass(frozen=True)
 class ExampleText:
-    """What training reads of an example; ``created_at`` in milliseconds since 1970 UTC."""
+    """What training reads of an example.
+
+    ``changed_at``, milliseconds since 1970 UTC, tells whether the text is still the one that was
+    read at another time.
+    """
 
     id: int
     input: str
     label: str
-    created_at: int
+    changed_at: int
 
 
 @dataclass(frozen=True)
@@ -177,12 +181,26 @@ def load_texts(session: Session, ids: Sequence[int]) -> list[ExampleText]:
     found: dict[int, ExampleText] = {}
     for part in _parts(ids):
         rows = session.exec(
-            select(Example.id, Example.input, Example.label, Example.created_at).where(
+            select(Example.id, Example.input, Example.label, Example.changed_at).where(
                 col(Example.id).in_(part), Example.status != "expired"
             )
         )
         found.update((row[0], ExampleText(*row)) for row in rows)
     return [found[one] for one in ids if one in found]
+
+
+def existing(session: Session, ids: Sequence[int]) -> set[int]:
+    """Those of the ids whose example is still there, neither deleted nor expired."""
+    found: set[int] = set()
+    for part in _parts(ids):
+        found.update(
+            session.exec(
+                select(col(Example.id)).where(
+                    col(Example.id).in_(part), Example.status != "expired"
+                )
+            )
+        )
+    return found
 
 
 def mark_used(session: Session, ids: Sequence[int], *, unchanged_since: int) -> None:

@@ -20,7 +20,21 @@ def test_load_texts_keeps_the_order_and_skips_what_is_gone(
     expected = [row for row in reversed(rows) if row is not gone]
     assert [text.id for text in texts] == [row.id for row in expected]
     assert [text.input for text in texts] == [row.input for row in expected]
-    assert texts[0].created_at == expected[0].created_at
+    assert texts[0].changed_at == expected[0].changed_at
+
+
+def test_existing_leaves_out_the_deleted_and_the_expired(
+    database: Database, adapter: Adapter
+) -> None:
+    with database.write() as session:
+        rows = examples.add(session, adapter, [NewExample(f"text {n}", "now") for n in range(1100)])
+        ids = [row.id for row in rows]
+        session.delete(rows[3])
+        shell = rows[700]
+        shell.input, shell.label, shell.text_hash, shell.status = None, None, None, "expired"
+        session.add(shell)
+    with database.read() as session:
+        assert examples.existing(session, [*ids, 999_999]) == {*ids} - {ids[3], ids[700]}
 
 
 def test_the_same_external_id_corrects_its_row(database: Database, adapter: Adapter) -> None:
