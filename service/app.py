@@ -3,24 +3,24 @@
 AccessLog ▶ LastResort ▶ Guard (host, origin, token) ▶ BodyLimit ▶ routes ▶ Context
 """
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Security
-from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from service import problems
 from service.access_log import AccessLog
 from service.auth import Authenticator
 from service.body_limit import BodyLimit
-from service.context import Context, Needs
+from service.context import Context
 from service.guard import Guard
 from service.problems import LastResort
 from service.routes import adapters, examples, models, runs, versions
-from service.routes.responses import add_problem_schema
+from service.routes.responses import add_problem_schema, add_scopes
 from storage.database import READERS_MOST
 
 REQUEST_THREADS = READERS_MOST - 4
@@ -32,31 +32,19 @@ _BEARER = HTTPBearer(auto_error=False, description="The guard checks it before a
 
 
 class LoradApp(FastAPI):
-    """FastAPI whose OpenAPI document has the schema of problems."""
+    """FastAPI whose OpenAPI document has the schema of problems, and says who may do what."""
+
+    _making = threading.Lock()
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
-        if self.openapi_schema is None:
-            add_problem_schema(super().openapi())
-            self._add_scopes()
-        assert self.openapi_schema is not None
-        return self.openapi_schema
-
-    def _add_scopes(self) -> None:
-        for route in self.routes:
-            if not isinstance(route, APIRoute):
-                continue
-            for dependency in route.dependencies:
-                if isinstance(dependency.dependency, Needs):
-                    self._add_scope(route, dependency.dependency)
-
-    def _add_scope(self, route: APIRoute, needs: Needs) -> None:
-        assert self.openapi_schema is not None
-        words = " or ".join(f"`{scope}`" for scope in needs.any_of) or "any"
-        for method in route.methods or ():
-            operation = self.openapi_schema["paths"][route.path][method.lower()]
-            operation["x-scopes"] = list(needs.any_of)
-            operation["description"] += f"\n\nScope: {words}."
+        with self._making:
+            if self.openapi_schema is None:
+                document = super().openapi()
+                add_problem_schema(document)
+                add_scopes(document)
+            assert self.openapi_schema is not None
+            return self.openapi_schema
 
 
 @asynccontextmanager

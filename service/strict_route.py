@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from api_schemas.problems import FieldError
 from service import strict_json
+from service.context import Needs
 from service.problems import Refusal, field_name
 
 
@@ -34,7 +35,18 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that takes its body, where it has one, as ``application/json`` only."""
+    """A route that takes its body, where it has one, as ``application/json`` only.
+
+    What scopes it needs is told in OpenAPI as ``x-scopes``.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Bind as FastAPI does."""
+        super().__init__(path, endpoint, **options)
+        for dependency in self.dependencies:
+            if isinstance(dependency.dependency, Needs):
+                scopes = list(dependency.dependency.any_of)
+                self.openapi_extra = (self.openapi_extra or {}) | {"x-scopes": scopes}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """FastAPI's handler behind the checks of this class."""

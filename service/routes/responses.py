@@ -38,3 +38,12 @@ def add_problem_schema(document: dict[str, Any]) -> None:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(schema.pop("$defs"))
     schemas["Problem"] = schema
+
+
+def add_scopes(document: dict[str, Any]) -> None:
+    """Say in words what each operation's ``x-scopes`` say."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            scopes = " or ".join(f"`{scope}`" for scope in operation.get("x-scopes", []))
+            needed = f"Scope: {scopes or 'any'}." if "security" in operation else "Needs no token."
+            operation["description"] += f"\n\n{needed}"

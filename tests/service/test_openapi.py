@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api_schemas.scopes import SCOPES
 from tests.service.daemon import Daemon
 
 HEAVY = ("torch", "onnxruntime", "onnxruntime_qnn", "trainer", "npu", "numpy", "transformers")
@@ -53,6 +54,8 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         expected |= {"400", "413", "415", "409"} if method == "POST" else set()
         assert expected <= problems, (method, path)
         assert operation["description"], (method, path)
+        if "security" in operation:
+            assert set(operation["x-scopes"]) <= set(SCOPES), (method, path)
         assert (operation.get("security") == [{"HTTPBearer": []}]) == (path != "/healthz")
 
 
