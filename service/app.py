@@ -62,6 +62,8 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         docs_url=None,  # FastAPI's page loads scripts from the network
         redoc_url=None,
         lifespan=_few_threads,
+        # FastAPI would export traces wherever its environment says; this daemon reports to nobody.
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     app.state.context = context
     problems.install(app)

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import httpx
-
 from service.cli.outcome import Exit, fail
 from service.home import Home
 from service.locks import is_held
@@ -18,6 +16,8 @@ def get(home: Home, path: str) -> Any:
     The token is sent only while a living process holds the home's daemon.lock: the port of a daemon
     that is gone may belong to anybody by now.
     """
+    import httpx  # here, so that the daemon, another command of this program, doesn't carry it
+
     if not is_held(home.daemon_lock):
         fail(f"no daemon serves {home.path}; start it with: lorad serve", Exit.NOT_REACHABLE)
     try:

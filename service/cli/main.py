@@ -1,5 +1,8 @@
 """The command `lorad`.
 
+Its modules import what is large (httpx, rich, the database, the web server) inside the commands
+that use it: the daemon is one of these commands and would carry all of it for as long as it lives.
+
 Exit codes: 0 it went well, 1 it failed, 2 the command line was wrong, 3 no daemon answers.
 """
 

@@ -8,9 +8,6 @@ from enum import StrEnum
 from typing import IO, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import fail, print_json
@@ -66,7 +63,7 @@ def add(
         encoding="utf-8",
     ) as child:
         assert child.stdout is not None
-        last = _watch(child.stdout, f"adding {name}", Console(stderr=True, quiet=json_output))
+        last = _watch(child.stdout, f"adding {name}", quiet=json_output)
     if last.get("event") != "added":
         reason = last.get("message") or f"python -m trainer.add_model ended with {child.returncode}"
         fail(f"{name} was not added: {reason}")
@@ -81,6 +78,9 @@ def add(
 @app.command("list")
 def list_models(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """List the installed base models."""
+    from rich.console import Console
+    from rich.table import Table
+
     models = ModelFolder(Home.at(settings_with(home=home).home).models).every()
     if json_output:
         print_json([model.model_dump(include=_ESSENTIALS) for model in models])
@@ -97,15 +97,18 @@ def list_models(home: HomeOption = None, json_output: JsonOption = False) -> Non
     Console().print(table)
 
 
-def _watch(lines: IO[str], title: str, console: Console) -> dict[str, Any]:
+def _watch(lines: IO[str], title: str, *, quiet: bool) -> dict[str, Any]:
     """Show the child's progress; return its last event that is no progress."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     last: dict[str, Any] = {}
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        console=console,
+        console=Console(stderr=True, quiet=quiet),
     ) as bar:
         task = bar.add_task(title, total=None)
         for event in _events(lines):

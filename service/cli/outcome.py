@@ -5,7 +5,6 @@ from enum import IntEnum
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
 
 
 class Exit(IntEnum):
@@ -19,7 +18,7 @@ class Exit(IntEnum):
 
 def fail(message: str, code: Exit = Exit.FAILED) -> NoReturn:
     """End the command with a message on standard error."""
-    Console(stderr=True).print(f"lorad: {message}", markup=False, highlight=False, soft_wrap=True)
+    typer.echo(f"lorad: {message}", err=True)
     raise typer.Exit(code)
 
 

@@ -3,8 +3,6 @@
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from service.cli.client import get
 from service.cli.options import HomeOption, JsonOption, settings_with
@@ -14,6 +12,9 @@ from service.home import Home
 
 def adapters(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """List the adapters of the running daemon."""
+    from rich.console import Console
+    from rich.table import Table
+
     found = get(_home(home), "/v1/adapters")["adapters"]
     if json_output:
         print_json(found)

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from service.cli import demo as command
+from service.demo import play
 from service.demo.children import Household
 
 app = typer.Typer()
@@ -53,16 +54,16 @@ def test_options_out_of_range_are_refused(arguments: tuple[str, str]) -> None:
 
 
 def test_the_training_asked_for_is_what_the_options_say() -> None:
-    built_in = command._training(True, False, 3, None, None)
-    assert built_in == {"seed": 3, **command.BUILT_IN}
-    assert command._training(True, False, 0, 7, 1e-4) == {
+    built_in = play.training_options(True, False, 3, None, None)
+    assert built_in == {"seed": 3, **play.BUILT_IN}
+    assert play.training_options(True, False, 0, 7, 1e-4) == {
         "seed": 0,
-        "batch_size": command.BUILT_IN["batch_size"],
+        "batch_size": play.BUILT_IN["batch_size"],
         "steps": 7,
         "learning_rate": 1e-4,
     }
-    assert command._training(False, False, 0, None, None) == {"seed": 0}
-    assert command._training(True, True, 0, None, None)["steps"] == command.TINY_STEPS
+    assert play.training_options(False, False, 0, None, None) == {"seed": 0}
+    assert play.training_options(True, True, 0, None, None)["steps"] == play.TINY_STEPS
     json.dumps(built_in)
 
 
@@ -75,6 +76,6 @@ def test_the_adapter_stays_where_it_is_said_to_lie(
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("adapter_config.json", "{}")
     for keep in (None, tmp_path / "kept"):
-        folder = Path(command.unpack_adapter(packed.getvalue(), keep))
+        folder = Path(play.unpack_adapter(packed.getvalue(), keep))
         assert (folder / "adapter_config.json").read_text() == "{}"
         assert folder.is_relative_to(tmp_path / ("elsewhere" if keep is None else "kept"))
