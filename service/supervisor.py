@@ -11,7 +11,8 @@ lives, the other reads what it says.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from sqlalchemy.exc import OperationalError
 
@@ -40,6 +41,16 @@ _KILLED_SECONDS = 5.0
 _log = logging.getLogger("lorad.supervisor")
 
 
+@dataclass
+class Current:
+    """The run that is being trained, from its claim to the writing of its end."""
+
+    run_id: int
+    adapter_id: int
+    worker: WorkerProcess | None = None
+    abandoned: bool = False
+
+
 class Supervisor:
     """Trains the queued runs of a home, one after the other, until `stop`."""
 
@@ -50,8 +61,10 @@ class Supervisor:
         self._database = database
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._guard = threading.Lock()  # of _worker, between start and stop
-        self._worker: WorkerProcess | None = None
+        self._guard = (
+            threading.Condition()
+        )  # of _current; never held while the database is waited for
+        self._current: Current | None = None
         self._thread = threading.Thread(target=self._work, name="lorad-supervisor", daemon=True)
         self.waiting_because: str | None = None
         """Why no queued run is started although none is running."""
@@ -71,14 +84,44 @@ class Supervisor:
         self._stopping.set()
         self._wake.set()
         with self._guard:
-            if self._worker is not None:
-                self._worker.ask_to_stop()
+            if (worker := self._worker()) is not None:
+                worker.ask_to_stop()
         self._thread.join(self._settings.stop_seconds)
         with self._guard:
-            if self._worker is not None:
+            if (worker := self._worker()) is not None:
                 _log.warning("the worker did not stop in time and is killed")
-                self._worker.kill()
+                worker.kill()
         self._thread.join(_KILLED_SECONDS)
+
+    def examples_changed(self, adapter_id: int) -> None:
+        """Let the adapter's worker, if there is one, look which of its examples still exist.
+
+        Call it after the commit that deleted or emptied them. Never waits.
+        """
+        with self._guard:
+            worker = self._worker()
+            if worker is not None and self._adapter_id() == adapter_id:
+                worker.tell_examples_changed()
+
+    def abandon(self, adapter_ids: Collection[int]) -> bool:
+        """Kill the worker of a run of these adapters; True once it is gone, False after 5 seconds.
+
+        Call it after the commit that deleted the adapters: none of their runs is begun after it.
+        """
+        with self._guard:
+            current = self._current
+            if current is None or current.adapter_id not in adapter_ids:
+                return True
+            current.abandoned = True
+            if current.worker is not None:
+                current.worker.kill()
+            return self._guard.wait_for(lambda: self._current is not current, _KILLED_SECONDS)
+
+    def _worker(self) -> WorkerProcess | None:
+        return None if self._current is None else self._current.worker
+
+    def _adapter_id(self) -> int | None:
+        return None if self._current is None else self._current.adapter_id
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -91,6 +134,7 @@ class Supervisor:
                 continue
             if run is not None:
                 self._train_or_fail(run)
+                self._let_go()
             elif self.waiting_because is not None:
                 self._wake.wait(_LOCK_POLL_SECONDS)
             else:
@@ -107,11 +151,22 @@ class Supervisor:
             )
             return None
         self.waiting_because = None
-        with self._database.write() as session:
-            run = runs.next_queued(session)
-            if run is not None:
-                runs.start(session, run)
-            return run
+        try:
+            with self._database.write() as session:
+                run = runs.next_queued(session)
+                if run is not None:
+                    runs.start(session, run)
+                    with self._guard:  # before the commit: who deletes the run later finds it here
+                        self._current = Current(run.id, run.adapter_id)
+        except BaseException:
+            self._let_go()
+            raise
+        return run
+
+    def _let_go(self) -> None:
+        with self._guard:
+            self._current = None
+            self._guard.notify_all()
 
     def _train_or_fail(self, run: Run) -> None:
         try:
@@ -133,10 +188,11 @@ class Supervisor:
     def _start_worker(self, run: Run) -> WorkerProcess | None:
         read_spec(self._home, run.id)
         with self._guard:
-            if self._stopping.is_set():
+            assert self._current is not None
+            if self._stopping.is_set() or self._current.abandoned:
                 return None
-            self._worker = WorkerProcess(self._settings, self._home, run.id)
-            return self._worker
+            self._current.worker = WorkerProcess(self._settings, self._home, run.id)
+            return self._current.worker
 
     def _attend(self, worker: WorkerProcess, run: Run) -> RunEnd:
         progress = Progress(run.losses)
@@ -148,7 +204,8 @@ class Supervisor:
         exit_code = worker.wait()
         reader.join()
         with self._guard:
-            self._worker = None
+            assert self._current is not None
+            self._current.worker = None
         worker.close()
         end = run_end(
             exit_code,

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 from service.home import Home
@@ -13,6 +14,8 @@ from service.settings import Settings
 LOG_NAME = "worker.log"
 MOST_LINE_BYTES = 64 * 1024 * 1024
 """Far above the longest thing a worker says, an engine's report with a fallback a matrix."""
+
+_EXAMPLES_CHANGED = b"examples\n"
 
 _log = logging.getLogger("lorad.worker")
 
@@ -55,6 +58,11 @@ class WorkerProcess:
             )
         finally:
             os.close(log)
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._lock = threading.Lock()  # of the signals and the standard input
+        self._reaped = False  # from then on the id may be another process's
+        self._asked_to_stop = False
 
     @property
     def pid(self) -> int:
@@ -76,17 +84,39 @@ class WorkerProcess:
     def wait(self) -> int:
         """Wait for the end, take down what the worker left behind, return its exit code."""
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # its id is not given again yet
-        self.kill()
-        return self._process.wait()
+        with self._lock:
+            self._kill_group()
+            self._reaped = True
+            return self._process.wait()
+
+    def tell_examples_changed(self) -> None:
+        """Make the worker look which of its examples still exist. Never waits for it."""
+        with self._lock:
+            if self._reaped or self._asked_to_stop:
+                return  # what it trains on it reads anew when it goes on
+            assert self._process.stdin is not None
+            try:
+                os.write(self._process.stdin.fileno(), _EXAMPLES_CHANGED)
+            except (BlockingIOError, BrokenPipeError):
+                return  # a full pipe says it already; a closed one has no reader any more
 
     def ask_to_stop(self) -> None:
         """Ask for a last checkpoint and the end: SIGTERM, and the end of its standard input."""
-        self._process.send_signal(signal.SIGTERM)
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        with self._lock:
+            if self._reaped or self._asked_to_stop:
+                return
+            self._asked_to_stop = True
+            os.kill(self.pid, signal.SIGTERM)
+            assert self._process.stdin is not None
+            self._process.stdin.close()
 
     def kill(self) -> None:
         """Kill the process and all of its group."""
+        with self._lock:
+            if not self._reaped:
+                self._kill_group()
+
+    def _kill_group(self) -> None:
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
