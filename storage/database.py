@@ -22,6 +22,8 @@ from storage.migrations import migrate, require_current
 BUSY_TIMEOUT_MS = 5_000
 """How long SQLite itself waits for a lock held by another process (a backup, a shell)."""
 
+_TRUNCATE_PATIENCE_MS = 50
+
 READERS_KEPT = 4
 READERS_MOST = 16
 
@@ -124,6 +126,31 @@ class Database:
         """A session that sees one snapshot of the database and can't write."""
         with Session(self._readers, expire_on_commit=False) as session:
             yield session
+
+    def truncate_log(self) -> bool:
+        """Fold the write-ahead log into the file and empty it.
+
+        Returns False, after `_TRUNCATE_PATIENCE_MS` at most, while somebody's read transaction
+        needs the log; then as much of it is folded in as can be, and nothing is lost.
+        """
+        with self._write_lock:
+            return self._truncate_log()
+
+    def _truncate_log(self) -> bool:
+        if self._writer is None:
+            raise ReadOnlyDatabaseError
+        # Not through a session: a checkpoint can't be made inside a transaction.
+        connection = self._writer.raw_connection()
+        cursor = connection.cursor()
+        try:
+            cursor.execute(f"PRAGMA busy_timeout = {_TRUNCATE_PATIENCE_MS}")
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            [busy, _, _] = cursor.fetchone()
+            return not busy
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            cursor.close()
+            connection.close()  # gives it back to its pool of one
 
     def close(self) -> None:
         """Close every connection; the last one folds the write-ahead log into the file."""

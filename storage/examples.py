@@ -204,11 +204,18 @@ def existing(session: Session, ids: Sequence[int]) -> set[int]:
 
 
 def mark_used(session: Session, ids: Sequence[int], *, unchanged_since: int) -> None:
-    """Mark examples as used by a finished run, except those corrected after that time (ms)."""
+    """Mark examples as used by a finished run, except those corrected after that time (ms).
+
+    The deleted and the expired stay what they are.
+    """
     for part in _parts(ids):
         session.exec(
             update(Example)
-            .where(col(Example.id).in_(part), col(Example.changed_at) <= unchanged_since)
+            .where(
+                col(Example.id).in_(part),
+                col(Example.changed_at) <= unchanged_since,
+                col(Example.status) != "expired",
+            )
             .values(status="used")
         )
 

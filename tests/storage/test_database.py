@@ -182,3 +182,48 @@ def test_two_processes_share_the_file(database: Database, adapter: Adapter) -> N
             row = session.get(Adapter, adapter.id)
             assert row is not None
             assert row.max_tokens == 1024 + 50
+
+
+def test_the_log_is_emptied_once_no_reader_needs_it(database: Database, adapter: Adapter) -> None:
+    log = database.path.with_name("lorad.db-wal")
+
+    def add(name: str) -> None:
+        with database.write() as session:
+            examples.add(session, adapter, [NewExample(name, "now")])
+
+    add("one")
+    with database.read() as reading:
+        assert examples.counts(reading, adapter.id).bytes > 0
+        add("two")  # after the reader's snapshot
+        assert not database.truncate_log()
+        assert log.stat().st_size > 0
+        add("three")  # the writer goes on, with its own patience
+        with database.write() as session:
+            assert pragma(session, "busy_timeout") == 5_000
+    assert database.truncate_log()
+    assert log.stat().st_size == 0
+    with Database.open_readonly(database.path) as readonly:
+        with readonly.read() as session:
+            assert len(session.exec(select(Example)).all()) == 3
+        with pytest.raises(ReadOnlyDatabaseError):
+            readonly.truncate_log()
+
+
+def test_emptying_the_log_waits_for_a_transaction_under_way(
+    database: Database, adapter: Adapter
+) -> None:
+    inside, emptied = threading.Event(), []
+
+    def empty() -> None:
+        inside.wait()
+        emptied.append(database.truncate_log())
+
+    thread = threading.Thread(target=empty)
+    thread.start()
+    with database.write() as session:
+        inside.set()
+        examples.add(session, adapter, [NewExample("one", "now")])
+        thread.join(0.2)
+        assert emptied == []
+    thread.join()
+    assert emptied == [True]

@@ -1,0 +1,120 @@
+"""Retention: how long and how many of an adapter's examples are kept.
+
+Of an example that expires only a shell is left, without text, label and hash, so that an
+``external_id`` still finds its row; after `SHELL_DAYS` the shell goes too.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, literal_column, update
+from sqlmodel import Session, col, select
+
+from storage import erasures
+from storage.counting import ExampleCount
+from storage.forgetting import Lost, note_lost
+from storage.tables import Adapter, Example
+
+SHELL_DAYS = 90
+"""Days from an example's expiry to its shell's end."""
+
+_DAY_MS = 24 * 60 * 60 * 1000
+# Spelled out, not bound: else SQLite doesn't use the partial index.
+_NOT_EXPIRED = col(Example.status) != literal_column("'expired'")
+_IDS_A_QUERY = 500  # SQLite builds may allow no more than 999 parameters
+
+
+def expire(session: Session, adapter: Adapter, now_ms: int, *, most: int | None = None) -> int:
+    """Make shells of what is older than ``keep_days`` or beyond the newest ``max_examples``.
+
+    The versions that saw them and the erasures are brought up to date in the same transaction.
+
+    Args:
+        session: the writer's.
+        adapter: its `keep_days` and `max_examples` (None: no bound) decide.
+        now_ms: the time, in milliseconds since 1970 UTC.
+        most: expire no more than this many, the oldest; None: all that are due.
+
+    Returns:
+        How many examples expired.
+    """
+    due = _due(session, adapter, now_ms, most)
+    if not due:
+        return 0
+    for start in range(0, len(due), _IDS_A_QUERY):
+        ids = [one.id for one in due[start : start + _IDS_A_QUERY]]
+        session.exec(
+            update(Example)
+            .where(col(Example.id).in_(ids))
+            .values(input=None, label=None, text_hash=None, status="expired", changed_at=now_ms)
+        )
+    note_lost(session, adapter.id, due)
+    erasures.grow(session, "retention", adapter.client_id, len(due))
+    return len(due)
+
+
+def old_shells(session: Session, adapter_id: int, now_ms: int, most: int) -> Sequence[int]:
+    """The ids of up to ``most`` shells that are older than `SHELL_DAYS`. Any session will do."""
+    if not _shells(session, adapter_id):
+        return []
+    return session.exec(
+        select(col(Example.id))
+        .where(
+            Example.adapter_id == adapter_id,
+            Example.status == "expired",
+            col(Example.changed_at) < now_ms - SHELL_DAYS * _DAY_MS,
+        )
+        .limit(most)
+    ).all()
+
+
+def drop_shells(session: Session, ids: Sequence[int]) -> None:
+    """Delete these rows as far as they are shells still."""
+    for start in range(0, len(ids), _IDS_A_QUERY):
+        part = ids[start : start + _IDS_A_QUERY]
+        session.exec(
+            delete(Example).where(col(Example.id).in_(part), col(Example.status) == "expired")
+        )
+
+
+def _due(session: Session, adapter: Adapter, now_ms: int, most: int | None) -> list[Lost]:
+    number = 0
+    if adapter.max_examples is not None:
+        number = _kept(session, adapter.id) - adapter.max_examples
+    if adapter.keep_days is not None:
+        before = now_ms - adapter.keep_days * _DAY_MS
+        number = max(number, _older(session, adapter.id, before))
+    if most is not None:
+        number = min(number, most)
+    if number <= 0:
+        return []
+    rows = session.exec(
+        select(Example.id, Example.created_at)
+        .where(Example.adapter_id == adapter.id, _NOT_EXPIRED)
+        .order_by(col(Example.created_at), col(Example.id))
+        .limit(number)
+    )
+    return [Lost(*row) for row in rows]
+
+
+def _kept(session: Session, adapter_id: int) -> int:
+    return session.exec(
+        select(func.coalesce(func.sum(ExampleCount.examples), 0)).where(
+            ExampleCount.adapter_id == adapter_id, ExampleCount.status != "expired"
+        )
+    ).one()
+
+
+def _shells(session: Session, adapter_id: int) -> int:
+    return session.exec(
+        select(func.coalesce(func.sum(ExampleCount.examples), 0)).where(
+            ExampleCount.adapter_id == adapter_id, ExampleCount.status == "expired"
+        )
+    ).one()
+
+
+def _older(session: Session, adapter_id: int, before: int) -> int:
+    return session.exec(
+        select(func.count())
+        .select_from(Example)
+        .where(Example.adapter_id == adapter_id, _NOT_EXPIRED, col(Example.created_at) < before)
+    ).one()
