@@ -145,8 +145,8 @@ class Database:
         try:
             cursor.execute(f"PRAGMA busy_timeout = {_TRUNCATE_PATIENCE_MS}")
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            [busy, _, _] = cursor.fetchone()
-            return not busy
+            row = cursor.fetchone()
+            return row is not None and row[0] == 0  # the first column: whether it was kept from it
         finally:
             cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             cursor.close()

@@ -74,7 +74,7 @@ def forget_digests(session: Session, adapter_id: int) -> None:
     )
 
 
-def _seen_of(seen: list[list[int]] | None, began: int, lost: Sequence[Lost]) -> int:
+def _seen_of(seen: Sequence[Sequence[int]] | None, began: int, lost: Sequence[Lost]) -> int:
     if seen is None:
         return sum(one.created_at <= began for one in lost)
     return sum(count_in(seen, [one.id for one in part]) for part in _parts(lost))
