@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.auth import Authenticator
 from service.problems import problem_response
 
-PUBLIC_PATHS = frozenset({"/healthz"})
+PUBLIC_PATHS = frozenset({"/docs", "/healthz"})
 _OWN_SITES = frozenset({"none", "same-origin"})
 
 CALLER = "lorad.caller"

@@ -71,7 +71,7 @@ def test_every_reference_leads_somewhere_inside(document: dict[str, Any]) -> Non
 
 
 def test_no_page_that_loads_from_the_network(shared: Daemon) -> None:
-    for path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
+    for path in ("/redoc", "/docs/oauth2-redirect"):
         assert shared.http.get(path).status_code == 404
 
 

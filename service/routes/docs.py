@@ -1,0 +1,30 @@
+"""GET /docs: the API for people to read."""
+
+from functools import lru_cache
+
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import HTMLResponse
+
+router = APIRouter()
+
+
+@router.get("/docs", include_in_schema=False)
+def docs(request: Request) -> HTMLResponse:
+    """The page of the app's OpenAPI document. Needs no token: it tells what every copy tells."""
+    return _page(request.app)
+
+
+@lru_cache(maxsize=1)
+def _page(app: FastAPI) -> HTMLResponse:
+    from service.docs_page import content_security_policy, render  # few ask, and jinja2 is large
+
+    page = render(app.openapi())
+    return HTMLResponse(
+        page,
+        headers={
+            "Content-Security-Policy": content_security_policy(page),
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-cache",
+        },
+    )
