@@ -1,10 +1,11 @@
-"""Adapters: creating one, and asking how it is."""
+"""Adapters: creating one, changing its settings, and asking how it is."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
 
-from api_schemas.base import Answer, Label, Name, Request, Timestamp
+from api_schemas.base import NEXT, Answer, Label, Name, Request, Timestamp
 from api_schemas.runs import Run
 from api_schemas.training import TrainingOptions
 from api_schemas.versions import Version
@@ -30,17 +31,46 @@ def _canonical_targets(targets: list[Target]) -> list[Target]:
     return sorted(targets, key=TARGETS.index)
 
 
+def _is_fixed(value: Any) -> Any:
+    raise ValueError(
+        "is fixed when an adapter is created, or its runs could not be resumed nor its versions "
+        "compared; create another adapter"
+    )
+
+
+_NOT_GIVEN: Any = None  # never read: `model_fields_set` tells what was given
+
+
+def _no_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
+Labels = Annotated[
+    list[Label], Field(min_length=2, max_length=200), AfterValidator(_distinct_labels)
+]
+Fixed = Annotated[SkipJsonSchema[Any], BeforeValidator(_is_fixed)]
+"""A field that exists and that no change may name."""
+
+
+class Retention(Request):
+    """How long and how many examples are kept; the text of the others is erased by itself."""
+
+    keep_days: int | None = Field(
+        default=None, ge=1, le=3650, description="Days since an example came; null: no bound."
+    )
+    max_examples: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="The newest are kept; null: no bound."
+    )
+
+
 class NewAdapter(Request):
     """An adapter to be created. Everything but the name has a default."""
 
     name: Name
     base_model: Name = DEFAULT_MODEL
-    labels: (
-        Annotated[
-            list[Label], Field(min_length=2, max_length=200), AfterValidator(_distinct_labels)
-        ]
-        | None
-    ) = Field(default=None, description="The only labels allowed; null: any text is an answer.")
+    labels: Labels | None = Field(
+        default=None, description="The only labels allowed; null: any text is an answer."
+    )
     rank: int = Field(default=8, ge=1, le=64)
     alpha: float = Field(default=16.0, gt=0, le=10_000)
     targets: Annotated[
@@ -61,6 +91,46 @@ class NewAdapter(Request):
         default="refuse", description="What happens to a longer example at the door."
     )
     training: TrainingOptions = TrainingOptions()
+    retention: Retention = Retention()
+
+
+class AdapterChange(Request):
+    """A change of an adapter's settings. Only the fields given change."""
+
+    labels: Labels | None = Field(
+        default=_NOT_GIVEN,
+        description="The only labels allowed from now on; null: any text is an answer.",
+        json_schema_extra=_no_default,
+    )
+    max_tokens: int = Field(
+        default=_NOT_GIVEN,
+        ge=16,
+        le=2**20,
+        description="Of prompt and answer.",
+        json_schema_extra=_no_default,
+    )
+    too_long: Literal["refuse", "cut"] = Field(
+        default=_NOT_GIVEN,
+        description="What happens to a longer example at the door.",
+        json_schema_extra=_no_default,
+    )
+    training: TrainingOptions = Field(
+        default=_NOT_GIVEN,
+        description="Of it, too, only the fields given change.",
+        json_schema_extra=_no_default,
+    )
+    retention: Retention = Field(
+        default=_NOT_GIVEN,
+        description="Of it, too, only the fields given change. A lower bound holds at once.",
+        json_schema_extra=_no_default,
+    )
+    name: Fixed = None
+    base_model: Fixed = None
+    method: Fixed = None
+    rank: Fixed = None
+    alpha: Fixed = None
+    targets: Fixed = None
+    use_rslora: Fixed = None
 
 
 class ExampleCounts(Answer):
@@ -89,8 +159,10 @@ class Adapter(Answer):
     max_tokens: int
     too_long: Literal["refuse", "cut"]
     training: TrainingOptions
+    retention: Retention
+    revision: int = Field(description="Of the settings; in quotes it is their ETag.")
     examples: ExampleCounts
-    current_run: Run | None = Field(description="Queued, running or interrupted.")
+    current_run: Run | None = Field(description="Queued, running, paused or interrupted.")
     active_version: Version | None
     not_training_because: str | None = Field(description="In words; null while it is training.")
     created_at: Timestamp
@@ -100,3 +172,4 @@ class AdapterList(Answer):
     """The client's adapters by name."""
 
     adapters: list[Adapter]
+    next: str | None = NEXT

@@ -1,6 +1,6 @@
 """What all requests have in common, and the kinds of text and number they are made of."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -51,3 +51,6 @@ Label = Annotated[
 
 Timestamp = Annotated[str, Field(examples=["2026-11-29T18:30:00.000Z"])]
 """ISO 8601 in UTC with milliseconds."""
+
+NEXT: Any = Field(description="The `cursor` of the page after this one; null at the end.")
+"""The field ``next`` of a list."""

@@ -4,12 +4,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from api_schemas.base import Answer, AnswerText, ExternalId, InputText, Request, Timestamp
+from api_schemas.base import NEXT, Answer, AnswerText, ExternalId, InputText, Request, Timestamp
 
 MOST_EXAMPLES = 500
 """Examples in one request."""
 
 Split = Literal["train", "holdout"]
+ExampleStatus = Literal["pending", "used", "expired"]
 
 
 class PostedExample(Request):
@@ -66,16 +67,17 @@ class Example(Answer):
     input: str | None
     label: str | None
     split: Split
-    status: Literal["pending", "used", "expired"] = Field(
+    status: ExampleStatus = Field(
         description="used: a finished version was trained on it; expired: its time or place in "
         "the adapter's retention is over, and its text is erased."
     )
     external_id: str | None
     created_at: Timestamp
+    changed_at: Timestamp = Field(description="When it came, was corrected or expired.")
 
 
-class ExamplePage(Answer):
-    """Some examples by ascending id; ``next`` is the ``after`` of the following page."""
+class ExampleList(Answer):
+    """Some of an adapter's examples by ascending id; fewer than asked for where they are long."""
 
     examples: list[Example]
-    next: int | None
+    next: str | None = NEXT

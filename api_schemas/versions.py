@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api_schemas.base import Answer, Timestamp
+from api_schemas.base import NEXT, Answer, Timestamp
 
 
 class Measures(BaseModel):
@@ -46,10 +46,17 @@ class Version(Answer):
     base_hash: str
     exact_resume: bool
     engine: dict[str, Any]
+    seen_deleted: int = Field(
+        description="Examples it was trained or measured on that are deleted or expired since."
+    )
 
 
 class VersionDetail(Version):
-    """A version with its holdout, row by row."""
+    """A version with its holdout, row by row.
+
+    A row's ``label`` is that of the example as it is now: null once it is deleted or expired, and
+    for callers that may not read examples (scope adapters:manage).
+    """
 
     holdout_rows: list[dict[str, Any]]
 
@@ -58,3 +65,4 @@ class VersionList(Answer):
     """An adapter's versions, newest first."""
 
     versions: list[Version]
+    next: str | None = NEXT

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from sqlmodel import Session
 
 from api_schemas.adapters import Adapter as AdapterAnswer
-from api_schemas.adapters import ExampleCounts
+from api_schemas.adapters import ExampleCounts, Retention
 from api_schemas.examples import Example as ExampleAnswer
 from api_schemas.runs import Run as RunAnswer
 from api_schemas.training import TrainingOptions
 from api_schemas.versions import Metrics, VersionDetail
 from api_schemas.versions import Version as VersionAnswer
-from storage import runs, versions
+from storage import examples, runs, versions
 from storage.examples import Counts
 from storage.tables import Adapter, Example, Run, Version
 
@@ -41,6 +41,8 @@ def adapter_answer(
         max_tokens=row.max_tokens,
         too_long=row.too_long,
         training=TrainingOptions.model_validate(row.training),
+        retention=Retention(keep_days=row.keep_days, max_examples=row.max_examples),
+        revision=row.revision,
         examples=ExampleCounts(
             train=counts.train,
             holdout=counts.holdout,
@@ -66,6 +68,7 @@ def example_answer(row: Example) -> ExampleAnswer:
         status=row.status,
         external_id=row.external_id,
         created_at=timestamp(row.created_at),
+        changed_at=timestamp(row.changed_at),
     )
 
 
@@ -111,9 +114,16 @@ def version_answer(row: Version) -> VersionAnswer:
         base_hash=row.manifest["base_hash"],
         exact_resume=row.manifest["exact_resume"],
         engine=row.manifest["engine"],
+        seen_deleted=row.seen_deleted,
     )
 
 
-def version_detail(row: Version) -> VersionDetail:
-    """A version with its holdout rows."""
-    return VersionDetail(**dict(version_answer(row)), holdout_rows=row.manifest["holdout_rows"])
+def version_detail(session: Session, row: Version, *, with_labels: bool) -> VersionDetail:
+    """A version with its holdout rows, each with its example's label where that may be shown."""
+    rows = row.manifest["holdout_rows"]
+    ids = [one["example_id"] for one in rows if isinstance(one.get("example_id"), int)]
+    labels = examples.labels_of(session, row.adapter_id, ids) if with_labels else {}
+    return VersionDetail(
+        **dict(version_answer(row)),
+        holdout_rows=[one | {"label": labels.get(one.get("example_id"))} for one in rows],
+    )

@@ -1,7 +1,8 @@
 """Adapters: a client's named LoRAs."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlmodel import Session, col, select
 
@@ -42,11 +43,30 @@ def by_id(session: Session, adapter_id: int) -> Adapter | None:
     return session.get(Adapter, adapter_id)
 
 
-def of_client(session: Session, client_id: int) -> Sequence[Adapter]:
-    """All adapters of the client, by name."""
+def page(session: Session, client_id: int, *, after: str, limit: int) -> Sequence[Adapter]:
+    """Up to ``limit`` of the client's adapters with names above ``after``, by name."""
     return session.exec(
-        select(Adapter).where(Adapter.client_id == client_id).order_by(col(Adapter.name))
+        select(Adapter)
+        .where(Adapter.client_id == client_id, col(Adapter.name) > after)
+        .order_by(col(Adapter.name))
+        .limit(limit)
     ).all()
+
+
+def change(session: Session, adapter: Adapter, settings: Mapping[str, Any]) -> list[str]:
+    """Give the adapter these settings, by column; a real change makes a new revision.
+
+    Returns:
+        The columns that really changed.
+    """
+    changed = [name for name, value in settings.items() if getattr(adapter, name) != value]
+    for name in changed:
+        setattr(adapter, name, settings[name])
+    if changed:
+        adapter.revision += 1
+        session.add(adapter)
+        session.flush()
+    return changed
 
 
 def data_key(session: Session, adapter_id: int) -> bytes:

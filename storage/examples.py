@@ -4,16 +4,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
-from sqlalchemy import update
+from sqlalchemy import LargeBinary, func, update
+from sqlalchemy import cast as as_type
 from sqlmodel import Session, col, select
 
 from storage.clock import now_ms
 from storage.counting import ExampleCount
 from storage.split import split_of, text_hash
-from storage.tables import Adapter, Example, Split
+from storage.tables import Adapter, Example, ExampleStatus, Split
 
 T = TypeVar("T")
 
+MOST_TEXT_A_PAGE = 2 * 1024 * 1024
+"""Characters of text after which a page of examples ends early."""
+
+_ROWS_AT_ONCE = 50
 _IDS_A_QUERY = 500  # SQLite builds may allow no more than 999 parameters
 
 
@@ -54,6 +59,14 @@ class Counts:
     used: int
     expired: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some examples by id, and whether there are ``more`` after them."""
+
+    examples: list[Example]
+    more: bool
 
 
 class ExampleConflictError(Exception):
@@ -137,14 +150,98 @@ def _split(
     return wanted or equal or split_of(digest)
 
 
-def page(session: Session, adapter_id: int, *, after: int, limit: int) -> Sequence[Example]:
-    """Up to ``limit`` examples with ids above ``after``, by id."""
+def page(
+    session: Session,
+    adapter_id: int,
+    *,
+    after: int,
+    limit: int,
+    split: Split | None = None,
+    status: ExampleStatus | None = None,
+    external_id: str | None = None,
+) -> Page:
+    """Up to ``limit`` examples with ids above ``after``, by id, those that are as asked for.
+
+    They are fewer where their text is beyond `MOST_TEXT_A_PAGE` characters; at least one, if
+    there is any.
+    """
+    query = select(Example).where(Example.adapter_id == adapter_id, col(Example.id) > after)
+    if split is not None:
+        query = query.where(Example.split == split)
+    if status is not None:
+        query = query.where(Example.status == status)
+    if external_id is not None:
+        query = query.where(Example.external_id == external_id)
+    query = query.order_by(col(Example.id)).limit(limit + 1)
+    found: list[Example] = []
+    size = 0
+    for row in session.exec(query.execution_options(yield_per=_ROWS_AT_ONCE)):
+        if len(found) == limit or size > MOST_TEXT_A_PAGE:
+            return Page(found, more=True)
+        found.append(row)
+        size += len(row.input or "") + len(row.label or "")
+    return Page(found, more=False)
+
+
+def find(session: Session, adapter_id: int, example_id: int) -> Example | None:
+    """The adapter's example with that id."""
     return session.exec(
-        select(Example)
-        .where(Example.adapter_id == adapter_id, col(Example.id) > after)
-        .order_by(col(Example.id))
+        select(Example).where(Example.adapter_id == adapter_id, Example.id == example_id)
+    ).one_or_none()
+
+
+def labels_of(session: Session, adapter_id: int, ids: Sequence[int]) -> dict[int, str]:
+    """The labels of those of the examples that are still there with their text."""
+    found: dict[int, str] = {}
+    for part in _parts(ids):
+        rows = session.exec(
+            select(Example.id, Example.label).where(
+                Example.adapter_id == adapter_id, col(Example.id).in_(part)
+            )
+        )
+        found.update((row_id, label) for row_id, label in rows if label is not None)
+    return found
+
+
+def with_other_labels(
+    session: Session, adapter_id: int, labels: Sequence[str], *, limit: int
+) -> tuple[int, list[tuple[str, int]]]:
+    """How many kept examples have none of ``labels``, and their most frequent labels.
+
+    Of those, up to ``limit``, each with the number of examples that have it.
+    """
+    others = (
+        Example.adapter_id == adapter_id,
+        Example.status != "expired",
+        col(Example.label).not_in(labels),
+    )
+    total = session.exec(select(func.count()).select_from(Example).where(*others)).one()
+    if total == 0:
+        return 0, []
+    number = func.count()
+    rows = session.exec(
+        select(Example.label, number)
+        .where(*others)
+        .group_by(col(Example.label))
+        .order_by(number.desc(), col(Example.label))
         .limit(limit)
-    ).all()
+    )
+    return total, [(label, count) for label, count in rows if label is not None]
+
+
+def longest_labels(
+    session: Session, adapter_id: int, *, at_least: int, limit: int
+) -> Sequence[str]:
+    """Up to ``limit`` different labels of at least so many bytes, the longest first."""
+    size = func.length(as_type(col(Example.label), LargeBinary))
+    rows = session.exec(
+        select(Example.label)
+        .where(Example.adapter_id == adapter_id, size >= at_least)
+        .distinct()
+        .order_by(size.desc())
+        .limit(limit)
+    )
+    return [label for label in rows if label is not None]
 
 
 def counts(session: Session, adapter_id: int) -> Counts:

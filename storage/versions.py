@@ -25,11 +25,12 @@ def add(session: Session, version: Version) -> Version:
     return version
 
 
-def of_adapter(session: Session, adapter_id: int) -> Sequence[Version]:
-    """The adapter's versions, newest first."""
-    return session.exec(
-        select(Version).where(Version.adapter_id == adapter_id).order_by(col(Version.number).desc())
-    ).all()
+def page(session: Session, adapter_id: int, *, before: int | None, limit: int) -> Sequence[Version]:
+    """Up to ``limit`` of the adapter's versions with numbers below ``before``, newest first."""
+    query = select(Version).where(Version.adapter_id == adapter_id)
+    if before is not None:
+        query = query.where(col(Version.number) < before)
+    return session.exec(query.order_by(col(Version.number).desc()).limit(limit)).all()
 
 
 def find(session: Session, adapter_id: int, number: int) -> Version | None:

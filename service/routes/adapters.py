@@ -1,22 +1,33 @@
-"""/v1/adapters: creating adapters, and how they are."""
+"""/v1/adapters: creating adapters, changing them, and how they are."""
+
+from typing import Any
 
 from fastapi import APIRouter, Response
 from sqlmodel import Session
 
-from api_schemas.adapters import DEFAULT_MAX_TOKENS, AdapterList, NewAdapter
 from api_schemas.adapters import Adapter as AdapterAnswer
+from api_schemas.adapters import AdapterChange, AdapterList, NewAdapter
+from service.adapter_settings import check_labels, max_tokens_of, settings_after
 from service.context import Context, TheCaller, TheContext, needs
+from service.cursors import A_PAGE, Cursor, Limit, decode_text, encode
+from service.etags import IfMatch, etag, require_match
 from service.idempotency import TheIdempotency
-from service.models import Manifest, ModelError
+from service.models import ModelError
 from service.problems import Refusal, invalid
 from service.routes.lookups import adapter_or_404, client_or_401
 from service.routes.responses import problems
 from service.strict_route import StrictRoute
 from service.training_status import not_training_because
 from service.views import adapter_answer
-from storage import adapters, examples
+from storage import adapters, examples, history
 from storage.adapters import AdapterExistsError
 from storage.tables import Adapter
+
+_LIST = "adapters"
+_ETAG: dict[str, Any] = {
+    "ETag": {"description": "Of the settings, for If-Match.", "schema": {"type": "string"}}
+}
+_WITH_ETAG: dict[int | str, dict[str, Any]] = {200: {"headers": _ETAG}}
 
 router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["adapters"])
 
@@ -24,7 +35,7 @@ router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["adapte
 @router.post(
     "",
     status_code=201,
-    responses=problems(409, body=True),
+    responses=problems(409, body=True) | {201: {"headers": _ETAG}},
     response_model=AdapterAnswer,
     dependencies=[needs("adapters:manage")],
 )
@@ -51,11 +62,13 @@ def create_adapter(
         targets=list(new.targets),
         use_rslora=new.use_rslora,
         labels=new.labels,
-        max_tokens=_max_tokens(new, model),
+        max_tokens=max_tokens_of(new, model),
         too_long=new.too_long,
         training=new.training.model_dump(),
+        keep_days=new.retention.keep_days,
+        max_examples=new.retention.max_examples,
     )
-    _check_labels(context, model, row)
+    check_labels(context.lengths, model, row.labels, row.max_tokens)
     location = f"/v1/adapters/{row.name}"
     with context.database.write() as session:
         if (again := idempotency.replay(session)) is not None:
@@ -65,25 +78,74 @@ def create_adapter(
             adapters.create(session, row)
         except AdapterExistsError as error:
             raise Refusal(409, str(error)) from None
+        history.add(session, "adapter-created", "it was created", caller.id, adapter=row.name)
         answer = _answer(session, context, row)
         idempotency.remember(session, 201, answer, adapter_id=row.id, location=location)
     response.headers["Location"] = location
+    response.headers["ETag"] = etag(row.revision)
     return answer
 
 
 @router.get("", responses=problems(), dependencies=[needs("status:read")])
-def list_adapters(context: TheContext, caller: TheCaller) -> AdapterList:
+def list_adapters(
+    context: TheContext, caller: TheCaller, limit: Limit = A_PAGE, cursor: Cursor = None
+) -> AdapterList:
     """The caller's adapters, by name."""
+    after = "" if cursor is None else decode_text(_LIST, cursor)
     with context.database.read() as session:
-        rows = adapters.of_client(session, caller.id)
-        return AdapterList(adapters=[_answer(session, context, row) for row in rows])
+        rows = adapters.page(session, caller.id, after=after, limit=limit + 1)
+        shown = rows[:limit]
+        answers = [_answer(session, context, row) for row in shown]
+    return AdapterList(
+        adapters=answers, next=encode(_LIST, shown[-1].name) if len(rows) > limit else None
+    )
 
 
-@router.get("/{name}", responses=problems(404), dependencies=[needs("status:read")])
-def get_adapter(name: str, context: TheContext, caller: TheCaller) -> AdapterAnswer:
+@router.get("/{name}", responses=problems(404) | _WITH_ETAG, dependencies=[needs("status:read")])
+def get_adapter(
+    name: str, context: TheContext, caller: TheCaller, response: Response
+) -> AdapterAnswer:
     """One adapter: its examples counted, its run, its active version, why it isn't training."""
     with context.database.read() as session:
-        return _answer(session, context, adapter_or_404(session, caller, name))
+        row = adapter_or_404(session, caller, name)
+        response.headers["ETag"] = etag(row.revision)
+        return _answer(session, context, row)
+
+
+@router.patch(
+    "/{name}",
+    responses=problems(404, 409, 412, 428, body=True) | _WITH_ETAG,
+    response_model=AdapterAnswer,
+    dependencies=[needs("adapters:manage")],
+)
+def change_adapter(
+    name: str,
+    change: AdapterChange,
+    context: TheContext,
+    caller: TheCaller,
+    idempotency: TheIdempotency,
+    response: Response,
+    if_match: IfMatch = None,
+) -> AdapterAnswer | Response:
+    """Change settings, if they are still those of the ETag in `If-Match`.
+
+    The settings hold for examples that come from now on, and for runs that begin from now on: an
+    unfinished run goes on with those it began with. Labels that examples still have can't be
+    taken away.
+    """
+    with context.database.write() as session:
+        if (again := idempotency.replay(session)) is not None:
+            return again
+        row = adapter_or_404(session, caller, name)
+        require_match(if_match, row.revision)
+        changed = adapters.change(session, row, settings_after(context, session, row, change))
+        if changed:
+            message = f"its {', '.join(changed)} changed"
+            history.add(session, "adapter-changed", message, caller.id, adapter=row.name)
+        answer = _answer(session, context, row)
+        idempotency.remember(session, 200, answer, adapter_id=row.id)
+    response.headers["ETag"] = etag(row.revision)
+    return answer
 
 
 def _answer(session: Session, context: Context, row: Adapter) -> AdapterAnswer:
@@ -92,32 +154,3 @@ def _answer(session: Session, context: Context, row: Adapter) -> AdapterAnswer:
         session, row, counts, context.models, context.supervisor.waiting_because
     )
     return adapter_answer(session, row, counts, reason)
-
-
-def _max_tokens(new: NewAdapter, model: Manifest) -> int:
-    if new.max_tokens is None:
-        return min(DEFAULT_MAX_TOKENS, model.context_length)
-    if new.max_tokens > model.context_length:
-        raise invalid(
-            (
-                "body.max_tokens",
-                f"must be at most the context of {model.name}, {model.context_length} tokens",
-            )
-        )
-    return new.max_tokens
-
-
-def _check_labels(context: Context, model: Manifest, row: Adapter) -> None:
-    for index, label in enumerate(row.labels or ()):
-        field = f"body.labels[{index}]"
-        measure = context.lengths.measure(model, "", label)
-        if not measure.exact:
-            raise invalid((field, f"the tokens of {model.name} can't spell this label exactly"))
-        if measure.least >= row.max_tokens:
-            raise invalid(
-                (
-                    field,
-                    f"needs {measure.least} tokens with the chat template and leaves no room for "
-                    f"an input in max_tokens = {row.max_tokens}",
-                )
-            )

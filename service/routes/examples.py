@@ -2,20 +2,24 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Path, Query, Response
 
-from api_schemas.base import LARGEST_ID
+from api_schemas.base import LARGEST_ID, ExternalId
 from api_schemas.examples import (
     AcceptedExample,
     AcceptedExamples,
-    ExamplePage,
+    ExampleList,
     ExamplesBody,
+    ExampleStatus,
     PostedExample,
+    Split,
 )
+from api_schemas.examples import Example as ExampleAnswer
 from service.context import Context, TheCaller, TheContext, needs
+from service.cursors import Cursor, decode, encode
 from service.idempotency import TheIdempotency
 from service.problems import invalid
-from service.routes.lookups import adapter_or_404
+from service.routes.lookups import adapter_or_404, example_or_404
 from service.routes.responses import problems
 from service.strict_route import StrictRoute
 from service.views import example_answer
@@ -24,6 +28,7 @@ from storage.examples import ExampleConflictError, NewExample
 from storage.tables import Adapter
 
 MOST_A_PAGE = 1000
+_LIST = "examples"
 
 router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["examples"])
 
@@ -76,18 +81,50 @@ def list_examples(
     name: str,
     context: TheContext,
     caller: TheCaller,
-    limit: Annotated[int, Query(ge=1, le=MOST_A_PAGE)] = 100,
-    after: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
-) -> ExamplePage:
+    limit: Annotated[
+        int, Query(ge=1, le=MOST_A_PAGE, description="The most that a page may have.")
+    ] = 100,
+    cursor: Cursor = None,
+    split: Annotated[Split | None, Query(description="Only those of this split.")] = None,
+    status: Annotated[ExampleStatus | None, Query(description="Only those so far.")] = None,
+    external_id: Annotated[
+        ExternalId | None, Query(description="Only the one with this id of the app's own.")
+    ] = None,
+) -> ExampleList:
     """The adapter's examples by id, a page at a time."""
+    after = 0 if cursor is None else decode(_LIST, cursor)
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
-        rows = examples.page(session, adapter.id, after=after, limit=limit + 1)
-    shown = rows[:limit]
-    return ExamplePage(
-        examples=[example_answer(row) for row in shown],
-        next=shown[-1].id if len(rows) > limit else None,
+        rows = examples.page(
+            session,
+            adapter.id,
+            after=after,
+            limit=limit,
+            split=split,
+            status=status,
+            external_id=external_id,
+        )
+    return ExampleList(
+        examples=[example_answer(row) for row in rows.examples],
+        next=encode(_LIST, rows.examples[-1].id) if rows.more else None,
     )
+
+
+@router.get(
+    "/{name}/examples/{example_id}",
+    responses=problems(404),
+    dependencies=[needs("adapters:manage")],
+)
+def get_example(
+    name: str,
+    example_id: Annotated[int, Path(ge=1, le=LARGEST_ID)],
+    context: TheContext,
+    caller: TheCaller,
+) -> ExampleAnswer:
+    """One example."""
+    with context.database.read() as session:
+        adapter = adapter_or_404(session, caller, name)
+        return example_answer(example_or_404(session, adapter, example_id))
 
 
 def _check(

@@ -4,8 +4,8 @@ from sqlmodel import Session
 
 from service.auth import Caller
 from service.problems import Refusal
-from storage import adapters, runs, versions
-from storage.tables import Adapter, Client, Run, Version
+from storage import adapters, examples, runs, versions
+from storage.tables import Adapter, Client, Example, Run, Version
 
 
 def client_or_401(session: Session, caller: Caller) -> Client:
@@ -40,3 +40,11 @@ def version_or_404(session: Session, adapter: Adapter, number: int) -> Version:
             404, "the adapter has no version with that number; GET its /versions lists them"
         )
     return version
+
+
+def example_or_404(session: Session, adapter: Adapter, example_id: int) -> Example:
+    """The adapter's example with that id."""
+    example = examples.find(session, adapter.id, example_id)
+    if example is None:
+        raise Refusal(404, "the adapter has no example with that id; GET its /examples lists them")
+    return example

@@ -9,6 +9,7 @@ from api_schemas.base import LARGEST_ID
 from api_schemas.versions import VersionDetail, VersionList
 from service.archive import chunks, zip_files
 from service.context import TheCaller, TheContext, needs
+from service.cursors import A_PAGE, Cursor, Limit, decode, encode
 from service.problems import Refusal
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.routes.responses import problems
@@ -16,6 +17,7 @@ from service.strict_route import StrictRoute
 from service.views import version_answer, version_detail
 from storage import versions
 
+_LIST = "versions"
 PEFT_FILES = ("README.md", "adapter_config.json", "adapter_model.safetensors")
 
 router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["versions"])
@@ -24,22 +26,34 @@ Number = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 
 @router.get("/{name}/versions", responses=problems(404), dependencies=[needs("status:read")])
-def list_versions(name: str, context: TheContext, caller: TheCaller) -> VersionList:
+def list_versions(
+    name: str,
+    context: TheContext,
+    caller: TheCaller,
+    limit: Limit = A_PAGE,
+    cursor: Cursor = None,
+) -> VersionList:
     """The adapter's versions, newest first."""
+    before = None if cursor is None else decode(_LIST, cursor)
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
-        rows = versions.of_adapter(session, adapter.id)
-    return VersionList(versions=[version_answer(row) for row in rows])
+        rows = versions.page(session, adapter.id, before=before, limit=limit + 1)
+    shown = rows[:limit]
+    return VersionList(
+        versions=[version_answer(row) for row in shown],
+        next=encode(_LIST, shown[-1].number) if len(rows) > limit else None,
+    )
 
 
 @router.get(
     "/{name}/versions/{number}", responses=problems(404), dependencies=[needs("status:read")]
 )
 def get_version(name: str, number: Number, context: TheContext, caller: TheCaller) -> VersionDetail:
-    """One version, with its holdout row by row."""
+    """One version, with its holdout row by row (labels only with `adapters:manage`)."""
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
-        return version_detail(version_or_404(session, adapter, number))
+        version = version_or_404(session, adapter, number)
+        return version_detail(session, version, with_labels=caller.may("adapters:manage"))
 
 
 @router.get(

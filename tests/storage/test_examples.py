@@ -45,7 +45,7 @@ def test_the_same_external_id_corrects_its_row(database: Database, adapter: Adap
         [again] = examples.add(session, adapter, [NewExample("b", "later", external_id="sms-1")])
     assert again.id == row.id
     with database.read() as session:
-        [kept] = examples.page(session, adapter.id, after=0, limit=10)
+        [kept] = examples.page(session, adapter.id, after=0, limit=10).examples
     assert (kept.input, kept.label, kept.split, kept.status) == ("b", "later", "holdout", "pending")
 
 
@@ -57,7 +57,7 @@ def test_sending_the_same_again_changes_nothing(database: Database, adapter: Ada
     with database.write() as session:
         examples.add(session, adapter, [same])
     with database.read() as session:
-        [kept] = examples.page(session, adapter.id, after=0, limit=10)
+        [kept] = examples.page(session, adapter.id, after=0, limit=10).examples
     assert kept.status == "used"
 
 
@@ -94,7 +94,7 @@ def test_external_ids_belong_to_one_adapter(database: Database, adapter: Adapter
         [theirs] = examples.add(session, other, [NewExample("b", "now", external_id="1")])
     assert mine.id != theirs.id
     with database.read() as session:
-        [kept] = examples.page(session, adapter.id, after=0, limit=10)
+        [kept] = examples.page(session, adapter.id, after=0, limit=10).examples
     assert kept.input == "a"
 
 
@@ -123,8 +123,25 @@ def test_pages(database: Database, adapter: Adapter) -> None:
         examples.add(session, adapter, [NewExample(str(n), "now") for n in range(5)])
     with database.read() as session:
         first = examples.page(session, adapter.id, after=0, limit=3)
-        rest = examples.page(session, adapter.id, after=first[-1].id, limit=3)
-    assert [row.input for row in [*first, *rest]] == ["0", "1", "2", "3", "4"]
+        rest = examples.page(session, adapter.id, after=first.examples[-1].id, limit=2)
+    assert [row.input for row in [*first.examples, *rest.examples]] == ["0", "1", "2", "3", "4"]
+    assert (first.more, rest.more) == (True, False)
+
+
+def test_a_page_of_long_texts_ends_early(database: Database, adapter: Adapter) -> None:
+    long = "x" * 100_000
+    with database.write() as session:
+        new = [NewExample(f"{number}{long}"[:100_000], "now") for number in range(60)]
+        examples.add(session, adapter, new)
+    with database.read() as session:
+        first = examples.page(session, adapter.id, after=0, limit=60)
+        assert len(first.examples) == 21  # the first beyond 2 Mi characters is the last
+        found = first
+        total = len(found.examples)
+        while found.more:
+            found = examples.page(session, adapter.id, after=found.examples[-1].id, limit=60)
+            total += len(found.examples)
+    assert total == 60
 
 
 def test_each_adapter_has_its_own_key(database: Database, adapter: Adapter) -> None:
