@@ -62,8 +62,11 @@ def post_examples(
     with context.database.write() as session:
         if (again := idempotency.replay(session)) is not None:
             return again
+        now = adapter_or_404(session, caller, name)
+        if (now.id, now.revision) != (adapter.id, adapter.revision):
+            cut = _check(context, now, posted, one=one)
         try:
-            rows = examples.add(session, adapter, new)
+            rows = examples.add(session, now, new)
         except ExampleConflictError as error:
             raise invalid((_field(error.index, error.field, one=one), str(error))) from None
         answer = AcceptedExamples(
@@ -72,7 +75,7 @@ def post_examples(
                 for row, tokens in zip(rows, cut, strict=True)
             ]
         )
-        idempotency.remember(session, 201, answer, adapter_id=adapter.id)
+        idempotency.remember(session, 201, answer, adapter_id=now.id)
     return answer
 
 

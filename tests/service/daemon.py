@@ -147,6 +147,19 @@ class Daemon:
         answer: dict[str, Any] = response.json()
         return answer
 
+    def pages(self, path: str, noun: str, **asked: Any) -> list[list[dict[str, Any]]]:
+        """All pages of a list, by its cursors."""
+        found = []
+        cursor: dict[str, str] = {}
+        while True:
+            response = self.http.get(path, params=asked | cursor)
+            assert response.status_code == 200, response.text
+            page = response.json()
+            found.append(page[noun])
+            if page["next"] is None:
+                return found
+            cursor = {"cursor": page["next"]}
+
     def post_examples(
         self, name: str | None = None, train: int = 10, holdout: int = 40
     ) -> list[int]:

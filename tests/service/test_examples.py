@@ -27,18 +27,11 @@ def test_one_and_many(shared: Daemon) -> None:
 def test_pages_lead_through_all_of_them(shared: Daemon) -> None:
     shared.create_adapter("paged")
     posted = shared.post_examples("paged", train=7, holdout=4)
-    found: list[int] = []
-    after: int | None = 0
-    while after is not None:
-        page = shared.http.get(
-            "/v1/adapters/paged/examples", params={"limit": 5, "after": after}
-        ).json()
-        assert len(page["examples"]) <= 5
-        found += [example["id"] for example in page["examples"]]
-        after = page["next"]
-    assert found == posted
+    pages = shared.pages("/v1/adapters/paged/examples", "examples", limit=5)
+    assert [len(page) for page in pages] == [5, 5, 1]
+    assert [example["id"] for page in pages for example in page] == posted
     [first] = shared.http.get("/v1/adapters/paged/examples", params={"limit": 1}).json()["examples"]
-    assert first | {"created_at": "", "id": 0} == {
+    assert first | {"created_at": "", "changed_at": "", "id": 0} == {
         "id": 0,
         "input": "train message 0",
         "label": "now",
@@ -46,8 +39,72 @@ def test_pages_lead_through_all_of_them(shared: Daemon) -> None:
         "status": "pending",
         "external_id": None,
         "created_at": "",
+        "changed_at": "",
     }
     assert first["created_at"].endswith("Z")
+    assert shared.http.get(f"/v1/adapters/paged/examples/{first['id']}").json() == first
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"split": "holdout"}, ["c", "d"]),
+        ({"split": "train"}, ["a", "b"]),
+        ({"status": "pending"}, ["a", "b", "c", "d"]),
+        ({"status": "used"}, []),
+        ({"status": "expired"}, []),
+        ({"external_id": "2"}, ["b"]),
+        ({"external_id": "2", "split": "holdout"}, []),
+        ({"split": "holdout", "status": "pending"}, ["c", "d"]),
+        ({"external_id": "9"}, []),
+    ],
+    ids=str,
+)
+def test_only_what_was_asked_for(
+    shared: Daemon, asked: dict[str, str], found: list[str], request: pytest.FixtureRequest
+) -> None:
+    name = "asked" + str(abs(hash(request.node.name)) % 10**9)
+    shared.create_adapter(name)
+    path = f"/v1/adapters/{name}/examples"
+    batch = [
+        {"input": text, "label": "now", "split": split, "external_id": str(number)}
+        for number, (text, split) in enumerate(
+            [("a", "train"), ("b", "train"), ("c", "holdout"), ("d", "holdout")], 1
+        )
+    ]
+    assert shared.http.post(path, json={"examples": batch}).status_code == 201
+    pages = shared.pages(path, "examples", limit=1, **asked)
+    assert [example["input"] for page in pages for example in page] == found
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("cursor=x", "cursor"),
+        ("cursor=", "cursor"),
+        ("cursor=" + "A" * 201, "cursor"),
+        ("split=test", "split"),
+        ("status=deleted", "status"),
+        ("external_id=", "external_id"),
+        ("external_id=%00", "external_id"),
+        ("limit=1001", "limit"),
+        ("limit=0", "limit"),
+    ],
+)
+def test_a_question_that_makes_no_sense(shared: Daemon, query: str, field: str) -> None:
+    response = shared.http.get(f"{EXAMPLES}?{query}")
+    assert response.status_code == 422
+    assert [error["field"] for error in response.json()["errors"]] == [f"query.{field}"]
+
+
+def test_another_adapters_example_is_no_example_of_this_one(shared: Daemon) -> None:
+    shared.create_adapter("mine")
+    shared.create_adapter("other")
+    [theirs] = shared.post_examples("other", train=1, holdout=0)
+    found = shared.http.get(f"/v1/adapters/mine/examples/{theirs}")
+    absent = shared.http.get("/v1/adapters/mine/examples/999999999")
+    assert found.status_code == absent.status_code == 404
+    assert found.json() == absent.json()
 
 
 def test_any_text_comes_back_as_it_was(shared: Daemon) -> None:

@@ -33,8 +33,10 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("POST", "/v1/adapters"),
         ("GET", "/v1/adapters"),
         ("GET", "/v1/adapters/{name}"),
+        ("PATCH", "/v1/adapters/{name}"),
         ("POST", "/v1/adapters/{name}/examples"),
         ("GET", "/v1/adapters/{name}/examples"),
+        ("GET", "/v1/adapters/{name}/examples/{example_id}"),
         ("POST", "/v1/adapters/{name}/runs"),
         ("GET", "/v1/adapters/{name}/runs"),
         ("GET", "/v1/runs/{run_id}"),
@@ -83,7 +85,7 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
     with Daemon(home, program=program) as daemon:
 
         def use(method: str, template: str, **options: Any) -> None:
-            path = template.format(name="phone", run_id=1, number=1)
+            path = template.format(name="phone", run_id=1, number=1, example_id=1)
             response = daemon.http.request(method, path, **options)
             assert response.status_code < 300, response.text
             used.add((method, template))
@@ -95,6 +97,9 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         body = {"input": "hello", "label": "now", "split": "train"}
         use("POST", "/v1/adapters/{name}/examples", json=body)
         use("GET", "/v1/adapters/{name}/examples")
+        use("GET", "/v1/adapters/{name}/examples/{example_id}")
+        change = {"json": {"too_long": "cut"}, "headers": {"If-Match": "*"}}
+        use("PATCH", "/v1/adapters/{name}", **change)
         use("POST", "/v1/adapters/{name}/runs", json={})
         use("GET", "/v1/runs/{run_id}")
         assert daemon.wait_until_ended(1)["status"] == "completed"
