@@ -3,30 +3,31 @@
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.guard import CALLER
 from service.problems import Refusal, problem_response
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
+MOST_STRANGERS_BYTES = 4096
+"""Of a request that needs no token, so that apps without one can't make the daemon grow."""
 
 
 class BodyLimit:
     """Answers 413 as soon as a body is known to be over the limit, however it is sent."""
 
-    def __init__(self, app: ASGIApp, most: int = MOST_BODY_BYTES) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         """Wrap the app."""
         self._app = app
-        self._most = most
-        self._reason = (
-            f"the body may have at most {most} bytes; send the examples in several requests"
-        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        most = MOST_BODY_BYTES if CALLER in scope else MOST_STRANGERS_BYTES
+        reason = f"the body may have at most {most} bytes; send the examples in several requests"
         declared = Headers(scope=scope).get("content-length", "0")
-        if not declared.isdecimal() or int(declared[:20]) > self._most:
-            await problem_response(413, self._reason)(scope, receive, send)
+        if not declared.isdecimal() or int(declared[:20]) > most:
+            await problem_response(413, reason)(scope, receive, send)
             return
         received = 0
 
@@ -34,8 +35,8 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._most:
-                raise Refusal(413, self._reason)
+            if received > most:
+                raise Refusal(413, reason)
             return message
 
         await self._app(scope, counted_receive, send)

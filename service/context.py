@@ -1,6 +1,6 @@
 """What every route works with, and who may use it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query, Request
@@ -11,7 +11,10 @@ from service.guard import CALLER
 from service.home import Home
 from service.length import LengthCheck
 from service.models import ModelFolder
+from service.pairing import PairingDesk
+from service.penalty import Penalty
 from service.problems import Refusal
+from service.server_key import ServerKeys
 from service.settings import Settings
 from service.supervisor import Supervisor
 from storage.database import Database
@@ -28,6 +31,9 @@ class Context:
     lengths: LengthCheck
     authenticator: Authenticator
     supervisor: Supervisor
+    server_keys: ServerKeys
+    desk: PairingDesk = field(default_factory=PairingDesk)
+    penalty: Penalty = field(default_factory=Penalty)
 
 
 class Needs:
@@ -38,8 +44,13 @@ class Needs:
         self.any_of = any_of
 
     async def __call__(self, request: Request) -> None:
-        """Refuse with 403 who has none of them. Says nothing about what exists."""
+        """Refuse with 403 who has none of them. Says nothing about what exists.
+
+        The body has arrived by now, which may have taken long, so the token is looked at again.
+        """
         caller = cast(Caller, request.scope[CALLER])
+        if not cast(Context, request.app.state.context).authenticator.still_valid(caller):
+            raise Refusal(401, "the token or its scopes were changed while the request arrived")
         if self.any_of and not caller.may(*self.any_of):
             raise Refusal(
                 403,
@@ -60,6 +71,14 @@ async def _context(request: Request) -> Context:
 TheContext = Annotated[Context, Depends(_context)]
 
 
+async def _sender(request: Request) -> Caller:
+    return cast(Caller, request.scope[CALLER])
+
+
+TheSender = Annotated[Caller, Depends(_sender)]
+"""Whose token the request carries, whomever it is about."""
+
+
 async def _caller(
     request: Request,
     context: TheContext,
@@ -76,7 +95,7 @@ async def _caller(
     other = context.authenticator.named(client)
     if other is None:
         raise Refusal(404, "there is no client of that name; GET /v1/clients lists them")
-    return replace(other, scopes=caller.scopes)
+    return replace(other, scopes=caller.scopes, token=caller.token)
 
 
 TheCaller = Annotated[Caller, Depends(_caller)]

@@ -22,6 +22,7 @@ from service.home import Home
 from service.length import LengthCheck
 from service.locks import FileLock
 from service.models import ModelFolder
+from service.server_key import ServerKeys, master_key
 from service.settings import Settings
 from service.supervisor import Supervisor
 from service.views import timestamp
@@ -49,7 +50,7 @@ def serve(settings: Settings, announce: Callable[[int, Path], None]) -> None:
 
     Raises:
         DaemonError: another daemon serves this home, or the port is taken.
-        service.auth.TokenFileError, storage.database.DatabaseFileError,
+        service.secret_file.SecretFileError, storage.database.DatabaseFileError,
         storage.migrations.SchemaVersionError: what lies in the home can't be used.
     """
     os.umask(0o077)
@@ -89,10 +90,17 @@ def _serve(
         authenticator = Authenticator(clients.every(session))
     models = ModelFolder(home.models)
     supervisor = Supervisor(settings, home, database)
-    context = Context(
-        settings, home, database, models, LengthCheck(models), authenticator, supervisor
-    )
     port: int = listener.getsockname()[1]
+    context = Context(
+        settings,
+        home,
+        database,
+        models,
+        LengthCheck(models),
+        authenticator,
+        supervisor,
+        ServerKeys(master_key(home.server_key), port),
+    )
     app = create_app(context, authenticator, port, metadata.version("lorad"))
     server = uvicorn.Server(
         uvicorn.Config(

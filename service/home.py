@@ -33,6 +33,11 @@ class Home:
         return self.path / "token"
 
     @property
+    def server_key(self) -> Path:
+        """The key from which the keys come that prove the daemon to its clients."""
+        return self.path / "server_key"
+
+    @property
     def daemon_file(self) -> Path:
         """Port, process and start of the daemon that serves this home now."""
         return self.path / "daemon.json"

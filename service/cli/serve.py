@@ -21,9 +21,9 @@ def serve(
 ) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM."""
     # Imported here, so that the other commands don't wait for a database and a web server.
-    from service.auth import TokenFileError
     from service.daemon import DaemonError
     from service.daemon import serve as serve_home
+    from service.secret_file import SecretFileError
     from storage.database import DatabaseFileError
     from storage.migrations import SchemaVersionError
 
@@ -32,7 +32,7 @@ def serve(
         serve_home(settings, _announce)
     except (
         DaemonError,
-        TokenFileError,
+        SecretFileError,
         DatabaseFileError,
         SchemaVersionError,
         OSError,

@@ -3,20 +3,25 @@
 import http.client
 import json
 import re
+import socket
 import stat
 import time
 
+import httpx
 import pytest
 
 from tests.service.daemon import Daemon
 
 
 def ask(
-    daemon: Daemon, headers: list[tuple[str, str]], path: str = "/v1/adapters"
+    daemon: Daemon,
+    headers: list[tuple[str, str]],
+    path: str = "/v1/adapters",
+    method: str = "GET",
 ) -> tuple[int, dict[str, str], bytes]:
     """A request with exactly these headers."""
     connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)
-    connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
+    connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     for name, value in headers:
         connection.putheader(name, value)
     connection.endheaders()
@@ -86,7 +91,13 @@ def test_health_needs_no_token_but_the_right_host(shared: Daemon) -> None:
         "127.0.0.1:{other}",
         "127.0.0.1:{port}.evil.example",
         "localhost.:{port}",
+        "127.0.0.1.:{port}",
+        "LOCALHOST:{port}",
+        "127.0.0.1:0{port}",
+        " 127.0.0.1:{port}, evil.example",
+        "user@127.0.0.1:{port}",
         "[::1]:{port}",
+        "[::ffff:127.0.0.1]:{port}",
         "0.0.0.0:{port}",
         "127.1:{port}",
         "",
@@ -104,23 +115,42 @@ def test_another_host_is_refused_even_with_the_token(shared: Daemon, name: str) 
     [
         ("Origin", "https://evil.example"),
         ("Origin", "null"),
-        ("Origin", "http://127.0.0.1:{port}"),
+        ("Origin", "http://127.0.0.1:{other}"),
+        ("Origin", "https://127.0.0.1:{port}"),
+        ("Origin", "http://localhost:{port}"),
+        ("Origin", "HTTP://127.0.0.1:{port}"),
+        ("Origin", "http://127.0.0.1:{port}/"),
+        ("Origin", "http://127.0.0.1:{port} http://evil.example"),
+        ("Origin", "http://127.0.0.1:{port}.evil.example"),
         ("Origin", ""),
         ("Sec-Fetch-Site", "cross-site"),
         ("Sec-Fetch-Site", "same-site"),
         ("Sec-Fetch-Site", "sideways"),
+        ("Sec-Fetch-Site", "Same-Origin"),
+        ("Sec-Fetch-Site", "none, cross-site"),
     ],
 )
 def test_web_pages_are_refused_even_with_the_token(shared: Daemon, header: tuple[str, str]) -> None:
-    name, value = header[0], header[1].format(port=shared.port)
+    name, value = header[0], header[1].format(port=shared.port, other=shared.port + 1)
     status, headers, _ = ask(shared, [host(shared), bearer(shared), (name, value)])
     assert status == 403
     assert headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize("value", ["none", "same-origin"])
-def test_the_address_bar_and_the_own_page_may(shared: Daemon, value: str) -> None:
-    assert ask(shared, [host(shared), bearer(shared), ("Sec-Fetch-Site", value)])[0] == 200
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_the_address_bar_and_the_own_page_may(shared: Daemon, name: str, site: str) -> None:
+    own = f"{name}:{shared.port}"
+    headers = [("Host", own), ("Origin", f"http://{own}"), ("Sec-Fetch-Site", site)]
+    status, answered, _ = ask(shared, [*headers, bearer(shared)])
+    assert status == 200
+    assert not [header for header in answered if header.startswith("access-control-")]
+
+
+def test_an_origin_twice_is_refused_though_one_is_our_own(shared: Daemon) -> None:
+    own = ("Origin", f"http://127.0.0.1:{shared.port}")
+    for origins in ([own, ("Origin", "http://evil.example")], [("Origin", "null"), own]):
+        assert ask(shared, [host(shared), bearer(shared), *origins])[0] == 403
 
 
 def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(shared: Daemon) -> None:
@@ -131,6 +161,96 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(shared: Dae
         assert shared.http.get("/healthz").status_code == 200
         took.append(time.perf_counter() - started)
     assert min(took) < 0.035
+
+
+def test_a_preflight_never_succeeds(shared: Daemon) -> None:
+    asked = [("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", "a")]
+    for origin, token, expected in (
+        ("https://evil.example", [bearer(shared)], 403),
+        ("null", [], 403),
+        (f"http://127.0.0.1:{shared.port}", [bearer(shared)], 405),
+        (f"http://127.0.0.1:{shared.port}", [], 401),
+    ):
+        for path in ("/v1/adapters", "/v1/adapters/phone/examples"):
+            headers = [host(shared), ("Origin", origin), *token, *asked]
+            status, answered, _ = ask(shared, headers, path, "OPTIONS")
+            assert status == expected
+            assert not [header for header in answered if header.startswith("access-control-")]
+    for path in ("/v1/pair", "/v1/hello", "/healthz"):
+        assert ask(shared, [host(shared)], path, "OPTIONS")[0] == 405
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None,
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/jsonp",
+        "text/plain; application/json",
+        "text/plain;charset=application/json",
+    ],
+)
+@pytest.mark.parametrize(
+    "path", ["/v1/adapters", "/v1/adapters/phone/runs", "/v1/clients/notes/revoke", "/v1/pair"]
+)
+def test_a_body_that_a_form_could_send_is_refused(
+    shared: Daemon, path: str, content_type: str | None
+) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    for content in (b"{}", iter([b"{}"])):  # with its length, and in chunks
+        response = shared.http.post(path, content=content, headers=headers)
+        assert response.status_code == 415, response.text
+
+
+def test_lines_are_for_examples_only(shared: Daemon) -> None:
+    headers = {"Content-Type": "application/x-ndjson"}
+    for path in ("/v1/adapters", "/v1/adapters/phone/runs", "/v1/pairing-codes"):
+        assert shared.http.post(path, content=b"{}\n", headers=headers).status_code == 415
+
+
+def test_a_stranger_may_send_little(shared: Daemon) -> None:
+    """Without a token nobody makes the daemon hold megabytes."""
+    body = b'{"code": "' + b"1" * 5000 + b'"}'
+    for content in (body, iter([body])):
+        response = httpx.post(
+            f"http://127.0.0.1:{shared.port}/v1/pair",
+            content=content,
+            headers={"Content-Type": "application/json"},
+            trust_env=False,
+        )
+        assert response.status_code == 413, response.text
+
+
+def test_two_authorization_headers_are_refused(shared: Daemon) -> None:
+    other = ("Authorization", "Bearer other")
+    for pair in ([bearer(shared), other], [other, bearer(shared)], [bearer(shared)] * 2):
+        assert ask(shared, [host(shared), *pair])[0] == 401
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET http://evil.example/v1/adapters HTTP/1.1",
+        b"GET //v1/adapters HTTP/1.1",
+        b"GET /v1/../healthz HTTP/1.1",
+        b"GET /healthz/../v1/adapters HTTP/1.1",
+        b"GET /healthz%2f..%2fv1/adapters HTTP/1.1",
+        b"GET /v1/hello/ HTTP/1.1",
+        b"GET /V1/HELLO HTTP/1.1",
+        b"GET * HTTP/1.1",
+        b"GET /v1/adapters#/healthz HTTP/1.1",
+        b"PROPFIND /v1/adapters HTTP/1.1",
+        b"CONNECT 127.0.0.1:80 HTTP/1.1",
+    ],
+)
+def test_no_spelling_of_an_address_gets_past_the_guard(shared: Daemon, start: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as connection:
+        head = start + b"\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % shared.port
+        connection.sendall(head)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.split()[1] in (b"400", b"401"), answer
 
 
 def test_two_host_headers_are_refused(shared: Daemon) -> None:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from service.auth import Authenticator, TokenFileError, owner_token, token_hash
+from service.auth import Authenticator, owner_token, token_hash
 from service.durable import write_durably
 from service.home import Home
 from service.locks import FileLock, is_held
+from service.secret_file import SecretFileError
 from storage.tables import Client
 from tests.service.daemon import Daemon
 
@@ -43,7 +44,7 @@ def test_a_token_file_open_to_others_is_closed(tmp_path: Path) -> None:
 def test_a_token_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "token"
     path.write_text(content)
-    with pytest.raises(TokenFileError, match="delete it"):
+    with pytest.raises(SecretFileError, match="delete it"):
         owner_token(path)
 
 

@@ -1,13 +1,15 @@
 """The document describes every route, and every route can be used without heavy libraries."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from api_schemas.scopes import SCOPES
+from service.guard import PUBLIC_PATHS
 from tests.service.daemon import Daemon
 
 HEAVY = ("torch", "onnxruntime", "onnxruntime_qnn", "trainer", "npu", "numpy", "transformers")
@@ -29,6 +31,18 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
     found = {(method, path) for method, path, _ in operations(document)}
     assert found == {
         ("GET", "/healthz"),
+        ("POST", "/v1/pair"),
+        ("GET", "/v1/hello"),
+        ("POST", "/v1/pairing-codes"),
+        ("GET", "/v1/pairing-codes/{name}"),
+        ("DELETE", "/v1/pairing-codes/{name}"),
+        ("GET", "/v1/client"),
+        ("POST", "/v1/client/rotate"),
+        ("GET", "/v1/clients"),
+        ("GET", "/v1/clients/{name}"),
+        ("PATCH", "/v1/clients/{name}"),
+        ("POST", "/v1/clients/{name}/revoke"),
+        ("POST", "/v1/clients/{name}/rotate"),
         ("GET", "/v1/models"),
         ("POST", "/v1/adapters"),
         ("GET", "/v1/adapters"),
@@ -53,12 +67,13 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         }
         expected = {"401", "403", "422", "503"}
         expected |= {"404"} if "{" in path else set()
-        expected |= {"400", "413", "415", "409"} if method == "POST" else set()
+        expected |= {"400", "413", "415"} if "requestBody" in operation else set()
+        expected |= {"409"} if method == "POST" else set()
         assert expected <= problems, (method, path)
         assert operation["description"], (method, path)
         if "security" in operation:
             assert set(operation["x-scopes"]) <= set(SCOPES), (method, path)
-        assert (operation.get("security") == [{"HTTPBearer": []}]) == (path != "/healthz")
+        assert (operation.get("security") == [{"HTTPBearer": []}]) == (path not in PUBLIC_PATHS)
 
 
 def test_every_reference_leads_somewhere_inside(document: dict[str, Any]) -> None:
@@ -77,6 +92,23 @@ def test_no_page_that_loads_from_the_network(shared: Daemon) -> None:
         assert shared.http.get(path).status_code == 404
 
 
+def use_clients(daemon: Daemon, use: Callable[..., Any]) -> None:
+    new = {"name": "notes", "scopes": ["status:read"]}
+    code = use("POST", "/v1/pairing-codes", json=new).json()["code"]
+    use("GET", "/v1/pairing-codes/{name}", name="notes")
+    app = use("POST", "/v1/pair", json={"code": code}).json()
+    use("DELETE", "/v1/pairing-codes/{name}", name="notes")
+    use("GET", "/v1/hello", params={"nonce": "A" * 22, "key": app["server_key_id"]})
+    token = {"Authorization": f"Bearer {app['token']}"}
+    use("POST", "/v1/client/rotate", headers=token)
+    use("GET", "/v1/client")
+    use("GET", "/v1/clients")
+    use("GET", "/v1/clients/{name}", name="notes")
+    use("PATCH", "/v1/clients/{name}", name="notes", json={"quotas": {"most_bytes": 5}})
+    use("POST", "/v1/clients/{name}/rotate", name="notes")
+    use("POST", "/v1/clients/{name}/revoke", name="notes")
+
+
 def test_no_route_loads_torch_onnxruntime_or_the_trainer(
     home: Path, document: dict[str, Any]
 ) -> None:
@@ -84,14 +116,18 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
     used = set()
     with Daemon(home, program=program) as daemon:
 
-        def use(method: str, template: str, **options: Any) -> None:
-            path = template.format(name="phone", run_id=1, number=1, example_id=1)
+        def use(
+            method: str, template: str, *, name: str = "phone", **options: Any
+        ) -> httpx.Response:
+            path = template.format(name=name, run_id=1, number=1, example_id=1)
             response = daemon.http.request(method, path, **options)
             assert response.status_code < 300, response.text
             used.add((method, template))
+            return response
 
         use("GET", "/healthz")
         use("GET", "/v1/models")
+        use_clients(daemon, use)
         use("POST", "/v1/adapters", json={"name": "phone", "base_model": "tiny"})
         use("GET", "/v1/adapters")
         body = {"input": "hello", "label": "now", "split": "train"}
