@@ -3,7 +3,8 @@
 `step-00000040/` holds the adapter, the optimizer's moments and a state file; `manifest.json` has
 the hash of each and the identity of the run. The newest whose hashes hold is resumed; a damaged one
 is passed over; one of another base, rank, target set or example list is refused. The previous
-checkpoint stays until the next is published.
+checkpoint stays until the next is published. One that takes the place of another of the same step
+is `step-00000040.0001/`, and counts as the newer.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Checkpoint:
     adapter: Mapping[str, np.ndarray]
     optimizer: Mapping[str, np.ndarray]
     state: Mapping[str, Any]
-    """JSON-able: measurements so far, environment, example digests."""
+    """JSON-able: measurements so far, environment, which examples (`RunState`)."""
 
 
 def run_identity(spec: RunSpec) -> dict[str, Any]:
@@ -53,13 +54,35 @@ def run_identity(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def save_checkpoint(folder: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
-    """Publish a checkpoint below `folder`; drop all but the newest two."""
+def save_checkpoint(
+    folder: Path, spec: RunSpec, checkpoint: Checkpoint, *, replacing: bool = False
+) -> None:
+    """Publish a checkpoint below `folder`; drop all but the newest two.
+
+    A whole checkpoint of the same step is left as it is. With `replacing` the new one takes the
+    place of ALL earlier ones, also of the same step: they hold what must not stay. They go only
+    after the new one's hashes were found right on the disk.
+
+    Raises:
+        OSError: if it can't be written, or isn't read back as it was written.
+    """
     final = folder / f"step-{checkpoint.step:08d}"
-    if final.exists():
-        if _is_whole(final):
-            return
-        shutil.rmtree(final)
+    same = [path for path in _newest_first(folder) if path.name.startswith(final.name)]
+    if replacing and same:
+        final = folder / f"{final.name}.{_revision(same[0]) + 1:04d}"
+    elif any(_is_whole(path) for path in same):
+        return
+    else:
+        for damaged in same:
+            shutil.rmtree(damaged)
+    _write(final, spec, checkpoint)
+    if replacing and not _is_whole(final):
+        raise OSError(f"expected {final.name} as it was written, found it damaged; check the disk")
+    for old in _newest_first(folder)[1 if replacing else _KEEP :]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(final: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
     with published(final) as temporary:
         write_safetensors(temporary / _FILES[0], checkpoint.adapter, {})
         write_safetensors(temporary / _FILES[1], checkpoint.optimizer, {})
@@ -70,8 +93,6 @@ def save_checkpoint(folder: Path, spec: RunSpec, checkpoint: Checkpoint) -> None
             "files": {name: file_sha256(temporary / name) for name in _FILES},
         }
         (temporary / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    for old in _newest_first(folder)[_KEEP:]:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def load_newest_checkpoint(folder: Path, spec: RunSpec) -> Checkpoint | None:
@@ -97,7 +118,11 @@ def load_newest_checkpoint(folder: Path, spec: RunSpec) -> Checkpoint | None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"), reverse=True)
+    return sorted(folder.glob("step-*"), reverse=True)  # "step-1.0001" comes after "step-1"
+
+
+def _revision(path: Path) -> int:
+    return int(path.suffix[1:] or 0)
 
 
 def _is_whole(path: Path) -> bool:

@@ -8,15 +8,17 @@ all the others as it was.
 from __future__ import annotations
 
 import hashlib
-import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from storage.adapters import data_key
 from storage.database import Database
 from storage.examples import ExampleText, load_texts
 from trainer.spec import RunSpec
 from trainer.tokens import ChatTokenizer
+
+
+class DatasetError(ValueError):
+    """The run's examples can't be read or encoded; the message names one by its id only."""
 
 
 @dataclass(frozen=True)
@@ -34,39 +36,60 @@ class TokenExample:
 class Dataset:
     """What a run trains and is measured on."""
 
-    train: dict[int, TokenExample]
-    holdout: dict[int, TokenExample]
-    skipped: list[int]
-    """Ids of the run's list that no longer exist: deleted since the run began."""
+    train: dict[int, TokenExample] = field(default_factory=dict)
+    holdout: dict[int, TokenExample] = field(default_factory=dict)
     cut: dict[int, int] = field(default_factory=dict)
     """Input tokens dropped, by example id."""
-    digests: dict[int, str] = field(default_factory=dict)
-    """Keyed digest of each example's text, by id: tells a changed example without storing text."""
+    changed_at: dict[int, int] = field(default_factory=dict)
+    """When each example's text was last changed (ms since 1970 UTC), by id."""
+
+    def ids(self) -> list[int]:
+        """All that it holds."""
+        return [*self.train, *self.holdout]
+
+    def forget(self, ids: Iterable[int]) -> None:
+        """Drop everything of these examples; the others keep their order."""
+        for example_id in ids:
+            for part in (self.train, self.holdout, self.cut, self.changed_at):
+                part.pop(example_id, None)
 
 
 def load_dataset(database: Database, spec: RunSpec, tokenizer: ChatTokenizer) -> Dataset:
-    """Read the run's examples; the database is only read, in one snapshot."""
-    wanted = [*spec.train_example_ids, *spec.holdout_example_ids]
-    with database.read() as session:
-        texts = {text.id: text for text in load_texts(session, wanted)}
-        key = data_key(session, spec.adapter_id)
-    dataset = Dataset({}, {}, skipped=[i for i in wanted if i not in texts])
+    """Read the run's examples, in one snapshot that is given back before the first is encoded.
+
+    Left out are those that are gone, and those whose label was corrected to one that the run,
+    which keeps the labels it was made with, doesn't know.
+
+    Raises:
+        DatasetError: if they can't be read, or one of them can't be encoded.
+    """
+    texts = read_texts(database, [*spec.train_example_ids, *spec.holdout_example_ids])
+    dataset = Dataset()
     for side, ids in (
         (dataset.train, spec.train_example_ids),
         (dataset.holdout, spec.holdout_example_ids),
     ):
-        for example_id in ids:
-            if example_id not in texts:
-                continue
-            text = texts[example_id]
-            encoded, cut = tokenizer.cut(text.input, text.label, spec.max_tokens)
-            side[example_id] = TokenExample(
-                example_id, tuple(encoded.prompt), tuple(encoded.answer), text.label
-            )
-            dataset.digests[example_id] = _digest(key, text)
+        for text in _usable(texts, ids, spec):
+            side[text.id], cut = _encode(text, spec, tokenizer)
+            dataset.changed_at[text.id] = text.changed_at
             if cut:
-                dataset.cut[example_id] = cut
+                dataset.cut[text.id] = cut
     return dataset
+
+
+def read_texts(database: Database, ids: Sequence[int]) -> dict[int, ExampleText]:
+    """Those of the examples that are still there, by id, in one short transaction.
+
+    Raises:
+        DatasetError: if they can't be read.
+    """
+    try:
+        with database.read() as session:
+            return {text.id: text for text in load_texts(session, ids)}
+    except Exception as error:  # sqlite3 quotes a text that isn't UTF-8
+        raise DatasetError(
+            f"expected to read the run's examples, found {type(error).__name__}; check lorad.db"
+        ) from None
 
 
 def batch_ids(ids: Sequence[int], seed: int, batch_size: int, step: int) -> list[int]:
@@ -92,6 +115,23 @@ def epoch_order(ids: Sequence[int], seed: int, epoch: int) -> list[int]:
     return sorted(ids, key=lambda i: hashlib.sha256(f"{seed}:{epoch}:{i}".encode()).digest())
 
 
-def _digest(key: bytes, text: ExampleText) -> str:
-    content = f"{len(text.input)}:{text.input}{text.label}".encode()
-    return hmac.new(key, content, hashlib.sha256).hexdigest()[:32]
+def _usable(
+    texts: dict[int, ExampleText], ids: Sequence[int], spec: RunSpec
+) -> Iterator[ExampleText]:
+    for example_id in ids:
+        text = texts.get(example_id)
+        if text is not None and (spec.labels is None or text.label in spec.labels):
+            yield text
+
+
+def _encode(text: ExampleText, spec: RunSpec, tokenizer: ChatTokenizer) -> tuple[TokenExample, int]:
+    """The example, and how many tokens of its input were cut."""
+    try:
+        encoded, cut = tokenizer.cut(text.input, text.label, spec.max_tokens)
+    except Exception as error:  # tokenizer and template may quote what they were given
+        raise DatasetError(
+            f"expected example {text.id} to fit the model and its {spec.max_tokens} tokens, found"
+            f" a {type(error).__name__}; correct it or delete it, then train again"
+        ) from None
+    example = TokenExample(text.id, tuple(encoded.prompt), tuple(encoded.answer), text.label)
+    return example, cut

@@ -8,7 +8,7 @@ the prompt is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,10 +23,9 @@ _TOKENS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class RowScore:
-    """One held-out example, scored."""
+    """One held-out example, scored; its text and its label are nowhere in it."""
 
     example_id: int
-    label: str
     predicted: str | None
     """The label with the highest score; None if the adapter declares no labels."""
     label_nll: float | None
@@ -42,13 +41,25 @@ class Evaluation:
 
     rows: list[RowScore]
 
-    def summary(self) -> dict[str, float | None]:
-        """Mean token loss, mean label NLL and accuracy; the latter two None without labels."""
+    def only(self, kept: Container[int]) -> Evaluation:
+        """The same without the rows of other examples than these."""
+        return Evaluation([row for row in self.rows if row.example_id in kept])
+
+    def summary(self, labels: Mapping[int, str]) -> dict[str, float | None]:
+        """Mean token loss, mean label NLL and accuracy; the latter two None without labels.
+
+        Args:
+            labels: the true label of each row, by example id.
+        """
         if not self.rows:
             return {"loss": None, "label_nll": None, "accuracy": None}
         tokens = sum(row.answer_tokens for row in self.rows)
         nlls = [row.label_nll for row in self.rows if row.label_nll is not None]
-        right = [row.predicted == row.label for row in self.rows if row.predicted is not None]
+        right = [
+            row.predicted == labels[row.example_id]
+            for row in self.rows
+            if row.predicted is not None
+        ]
         return {
             "loss": sum(row.answer_nll for row in self.rows) / tokens,
             "label_nll": sum(nlls) / len(nlls) if nlls else None,
@@ -132,11 +143,10 @@ def _score(
 def _row(example: TokenExample, scores: Mapping[str, float], declared: bool) -> RowScore:
     answer_nll = -scores[example.label]
     if not declared:
-        return RowScore(example.id, example.label, None, None, answer_nll, len(example.answer))
+        return RowScore(example.id, None, None, answer_nll, len(example.answer))
     total = float(torch.logsumexp(torch.tensor(list(scores.values()), dtype=torch.float64), 0))
     return RowScore(
         example.id,
-        example.label,
         max(scores, key=scores.__getitem__),
         total + answer_nll,
         answer_nll,

@@ -6,29 +6,30 @@ What it does: LoRA by the spec's method; loss on answer tokens only; AdamW with 
 checkpoints by steps and by time; the holdout measured before and after by one ruler; a PEFT folder
 with its measurements. What it refuses: another base than the spec names, a checkpoint of another
 computation, an adapter that training left unchanged, numbers that aren't finite.
+
+An example that is deleted (or expires) while the run is under way is forgotten: from the next step
+on nothing is computed from it, and its scores go. The ordered list of ids at the start and the step
+after which each one was forgotten are the run's data, so that a resumed run is still the same run.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from npu.engine import Engine, open_engine
 from npu.weights import FrozenWeights
-from storage.database import Database
 from trainer.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
-from trainer.dataset import Dataset, batch_ids, load_dataset
+from trainer.dataset import batch_ids
 from trainer.durable import file_sha256, published
 from trainer.environment import environment_record, first_difference, merge_engine_reports
-from trainer.evaluate import Evaluation, RowScore, evaluate
+from trainer.evaluate import Evaluation, evaluate
 from trainer.export.peft import load_peft_folder, write_peft_folder
 from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
@@ -36,12 +37,26 @@ from trainer.methods.method import BatchResult, Method
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import NOT_ON_ENGINE, Decoder
 from trainer.optimizer import Optimizer, learning_rate_at
-from trainer.priors import majority_accuracy, recency_prior_accuracy
+from trainer.run_examples import RunExamples, UnreadableError
+from trainer.run_state import RunState
 from trainer.spec import RunSpec
 from trainer.tokens import ChatTokenizer
+from trainer.version_manifest import version_manifest
 
 Emit = Callable[[str, Mapping[str, Any]], None]
 """Sends one event: its name and its fields."""
+
+
+class Requests(Protocol):
+    """What is asked of the run while it works."""
+
+    def reason_to_stop(self) -> str | None:
+        """Why the run should stop, as soon as it should; asked between steps."""
+        ...
+
+    def examples_changed(self) -> bool:
+        """Whether examples were deleted since this was last asked."""
+        ...
 
 
 class StopRequested(Exception):  # noqa: N818 - not an error: the run ends early and in order
@@ -60,24 +75,23 @@ class RunError(RuntimeError):
 class Run:
     """A run in this process."""
 
-    def __init__(
-        self, spec: RunSpec, home: Path, emit: Emit, stop: Callable[[], str | None]
-    ) -> None:
+    def __init__(self, spec: RunSpec, home: Path, emit: Emit, requests: Requests) -> None:
         """Bind spec and surroundings; nothing is loaded yet.
 
         Args:
             spec: what to do.
             home: lorad's home folder.
             emit: where events go.
-            stop: gives the reason to stop as soon as there is one; asked between steps.
+            requests: what is asked of the run from outside.
         """
-        self.spec, self.home, self._emit, self._stop = spec, home, emit, stop
+        self.spec, self.home, self._emit, self._requests = spec, home, emit, requests
         self.step = 0
         self._checkpoints = home / "runs" / str(spec.run_id) / "checkpoints"
         self._version = Path("adapters") / str(spec.adapter_id) / "versions"
         self._version /= f"run-{spec.run_id:08d}"
         self._before: Evaluation | None = None
         self._active: Evaluation | None = None
+        self._unreadable: str | None = None
         self._exact_reason: str | None = None
         self._earlier_report: dict[str, Any] | None = None
         self._earlier_seconds = 0.0
@@ -112,7 +126,9 @@ class Run:
         self._emit("phase", {"phase": "evaluating_after"})
         after = self._measure(self.adapter)
         self._emit("phase", {"phase": "exporting"})
-        self._publish(after)
+        self._heed_deletions(unasked=True)
+        self._stop_if_asked()
+        self._publish(after.only(self.examples.data.holdout))
 
     def _load(self) -> None:
         spec = self.spec
@@ -128,7 +144,9 @@ class Run:
         self.config = DecoderConfig.from_json(weights.metadata["config"])
         self.decoder = Decoder(self.config, weights, self.engine)
         self.tokenizer = ChatTokenizer.load(model_dir)
-        self.data = self._load_data()
+        self.examples = RunExamples(self.home, spec, self.tokenizer)
+        for example_id, tokens in self.examples.data.cut.items():
+            self._emit("cut", {"example_id": example_id, "tokens": tokens})
         self.adapter = self._fresh_adapter()
         self.optimizer = Optimizer(self.adapter, spec.training)
         self.method: Method = FirstOrder(
@@ -137,18 +155,6 @@ class Run:
             micro_batch_tokens=spec.training.micro_batch_tokens,
             recompute=spec.training.recompute,
         )
-
-    def _load_data(self) -> Dataset:
-        database = Database.open_readonly(self.home / "lorad.db")
-        try:
-            data = load_dataset(database, self.spec, self.tokenizer)
-        finally:
-            database.close()
-        if not data.train:
-            raise RunError("expected training examples, found none left; post some and train again")
-        for example_id, tokens in data.cut.items():
-            self._emit("cut", {"example_id": example_id, "tokens": tokens})
-        return data
 
     def _fresh_adapter(self) -> LoraAdapter:
         spec = self.spec
@@ -163,20 +169,24 @@ class Run:
 
     def _resume(self) -> None:
         checkpoint = load_newest_checkpoint(self._checkpoints, self.spec)
-        if checkpoint is not None:
-            state = checkpoint.state
+        outdated = False
+        if checkpoint is None:
+            self._forget(self.examples.missing())
+        else:
+            state = RunState.from_json(checkpoint.state)
             self.step = checkpoint.step
             self.adapter.load_arrays(checkpoint.adapter)
-            self.optimizer.load_arrays(checkpoint.optimizer, state["optimizer_steps"])
-            self._before = _evaluation(state["before"])
-            self._active = _evaluation(state["active"])
-            self._earlier_report = state["engine"]
-            self._earlier_seconds = state["seconds"]
+            self.optimizer.load_arrays(checkpoint.optimizer, state.optimizer_steps)
+            self._before, self._active = state.before, state.active
+            self._earlier_report, self._earlier_seconds = dict(state.engine), state.seconds
+            self.examples.forgotten = dict(state.forgotten)
+            self._forget(self.examples.missing())
             self._exact_reason = (
-                state["exact_resume_reason"]
-                or first_difference(state["environment"], self._environment())
-                or self._changed_examples(state["digests"])
+                state.exact_resume_reason
+                or first_difference(state.environment, self._environment())
+                or self.examples.correction_since(state)
             )
+            outdated = state.digests is not None or self.examples.forgotten != state.forgotten
         self._emit(
             "started",
             {
@@ -187,48 +197,95 @@ class Run:
                 "exact_resume_reason": self._exact_reason,
             },
         )
+        if self.examples.forgotten:
+            self._emit_forgot()
+        if outdated:
+            self._save(replacing=True)
 
-    def _changed_examples(self, digests: Mapping[str, str]) -> str | None:
-        now = self.data.digests
-        changed = [i for i in now if digests.get(str(i), now[i]) != now[i]]
-        gone = [i for i in digests if int(i) not in now]
-        if changed:
-            return f"example {changed[0]} was changed while the run was under way"
+    def _heed_deletions(self, *, unasked: bool = False) -> bool:
+        """Forget examples that are no longer there, if any were deleted; True if it did.
+
+        If that can't be read the run stops at the next chance: going on could mean to train on
+        what was deleted.
+        """
+        if not (self._requests.examples_changed() or unasked):
+            return False
+        try:
+            gone = self.examples.gone()
+        except UnreadableError as error:
+            self._unreadable = str(error)
+            return False
         if gone:
-            return f"example {gone[0]} was deleted while the run was under way"
-        return None
+            self._forget(gone)
+            self._emit_forgot()
+        return bool(gone)
+
+    def _forget(self, ids: Sequence[int]) -> None:
+        self.examples.forget(ids, self.step)
+        kept = self.examples.data
+        self._before = self._before and self._before.only(kept.holdout)
+        self._active = self._active and self._active.only(kept.holdout)
+        if not kept.train:
+            raise RunError("expected training examples, found none left; post some and train again")
+
+    def _emit_forgot(self) -> None:
+        self._emit("forgot", {"total": len(self.examples.forgotten), "step": self.step})
+
+    def _reason_to_stop(self) -> str | None:
+        return self._requests.reason_to_stop() or self._unreadable
+
+    def _stop_if_asked(self) -> None:
+        if reason := self._reason_to_stop():
+            raise StopRequested(self.step, reason)
 
     def _measure_before(self) -> None:
         self._emit("phase", {"phase": "evaluating_before"})
         self._before = self._measure(None)
-        if self.spec.active_version is not None:
-            active = self._fresh_adapter()
-            load_peft_folder(self.home / self.spec.active_version, active)
+        active = self._load_active()
+        if active is not None:
             self._active = self._measure(active)
         self._save()
+
+    def _load_active(self) -> LoraAdapter | None:
+        """The version that was active when the run was made; None if it was deleted since."""
+        if self.spec.active_version is None:
+            return None
+        active = self._fresh_adapter()
+        try:
+            load_peft_folder(self.home / self.spec.active_version, active)
+        except FileNotFoundError:
+            return None
+        return active
 
     def _measure(self, adapter: LoraAdapter | None) -> Evaluation:
         def progress(done: int, total: int) -> None:
             self._emit("evaluating", {"done": done, "total": total})
-            if reason := self._stop():
-                raise StopRequested(self.step, reason)
+            self._stop_if_asked()
 
+        self._heed_deletions()
         answers = {label: self.tokenizer.answer_ids(label) for label in self.spec.labels or ()}
-        return evaluate(self.decoder, adapter, list(self.data.holdout.values()), answers, progress)
+        rows = list(self.examples.data.holdout.values())
+        found = evaluate(self.decoder, adapter, rows, answers, progress)
+        self._heed_deletions()
+        return found.only(self.examples.data.holdout)
 
     def _train(self) -> None:
         spec, settings = self.spec, self.spec.training
         total = spec.total_steps
         peak = settings.peak_learning_rate(total)
+        data = self.examples.data
         saved_at, saved_step = time.monotonic(), self.step
         self._emit("phase", {"phase": "training"})
         while self.step < total:
-            if reason := self._stop():
+            if self._heed_deletions():
+                self._save(replacing=True)
+                saved_at, saved_step = time.monotonic(), self.step
+            if self._reason_to_stop():
                 self._save()
-                raise StopRequested(self.step, reason)
+                self._stop_if_asked()
             began = time.monotonic()
             ids = batch_ids(spec.train_example_ids, settings.seed, settings.batch_size, self.step)
-            batch = [self.data.train[i] for i in ids if i in self.data.train]
+            batch = [data.train[i] for i in ids if i in data.train]
             rate = learning_rate_at(self.step, total, peak, settings)
             if batch:
                 result = self.method.accumulate(batch)
@@ -263,23 +320,25 @@ class Run:
             },
         )
 
-    def _save(self) -> None:
-        state = {
-            "optimizer_steps": self.optimizer.steps_taken,
-            "before": _rows(self._before),
-            "active": _rows(self._active),
-            "engine": self._report(),
-            "seconds": self._seconds(),
-            "environment": self._environment(),
-            "exact_resume_reason": self._exact_reason,
-            "digests": self.data.digests,
-        }
-        checkpoint = Checkpoint(
-            self.step, self.adapter.to_arrays(), self.optimizer.to_arrays(), state
+    def _save(self, *, replacing: bool = False) -> None:
+        assert self._before is not None, "the base is measured before anything is saved"
+        state = RunState(
+            optimizer_steps=self.optimizer.steps_taken,
+            before=self._before,
+            active=self._active,
+            engine=self._report(),
+            seconds=self._seconds(),
+            environment=self._environment(),
+            exact_resume_reason=self._exact_reason,
+            changed_at=self.examples.data.changed_at,
+            forgotten=self.examples.forgotten,
         )
-        save_checkpoint(self._checkpoints, self.spec, checkpoint)
+        checkpoint = Checkpoint(
+            self.step, self.adapter.to_arrays(), self.optimizer.to_arrays(), state.to_json()
+        )
+        save_checkpoint(self._checkpoints, self.spec, checkpoint, replacing=replacing)
         self._emit("checkpoint", {"step": self.step})
-        self._emit("engine", {"engine": state["engine"]})
+        self._emit("engine", {"engine": state.engine})
 
     def _publish(self, after: Evaluation) -> None:
         spec = self.spec
@@ -295,54 +354,18 @@ class Run:
             (folder / "version.json").write_text(text, encoding="utf-8")
 
     def _manifest(self, after: Evaluation) -> dict[str, Any]:
-        spec, before = self.spec, self._before or Evaluation([])
-        history = [(example.id, example.label) for example in self.data.train.values()]
-        holdout = [(example.id, example.label) for example in self.data.holdout.values()]
-        labelled = spec.labels is not None
-        return {
-            "manifest_version": 1,
-            "run_id": spec.run_id,
-            "adapter_id": spec.adapter_id,
-            "base_model": spec.model_name,
-            "base_hash": spec.base_hash,
-            "method": spec.method,
-            "rank": spec.rank,
-            "alpha": spec.alpha,
-            "targets": list(self.adapter.targets),
-            "use_rslora": spec.use_rslora,
-            "steps": self.step,
-            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "exact_resume": self._exact_reason is None,
-            "exact_resume_reason": self._exact_reason,
-            "metrics": {
-                "train": len(history),
-                "holdout": len(holdout),
-                "before": before.summary(),
-                "after": after.summary(),
-                "active": None if self._active is None else self._active.summary(),
-                "majority_accuracy": majority_accuracy(
-                    [label for _, label in history], [label for _, label in holdout]
-                )
-                if labelled
-                else None,
-                "recency_prior_accuracy": recency_prior_accuracy(history, holdout)
-                if labelled
-                else None,
-            },
-            "holdout_rows": [
-                {
-                    "example_id": new.example_id,
-                    "label": new.label,
-                    "before": {"predicted": old.predicted, "label_nll": old.label_nll},
-                    "after": {"predicted": new.predicted, "label_nll": new.label_nll},
-                }
-                for old, new in zip(before.rows, after.rows, strict=True)
-            ],
-            "engine": self._report(),
-            "seconds": round(self._seconds(), 1),
-            "skipped_example_ids": self.data.skipped,
-            "cut_example_ids": sorted(self.data.cut),
-        }
+        return version_manifest(
+            self.spec,
+            self.examples.data,
+            before=self._before or Evaluation([]),
+            active=self._active,
+            after=after,
+            forgotten=self.examples.forgotten,
+            steps=self.step,
+            exact_resume_reason=self._exact_reason,
+            engine=self._report(),
+            seconds=self._seconds(),
+        )
 
     def _announce_version(self) -> None:
         self._emit("version", {"path": str(self._version)})
@@ -358,13 +381,3 @@ class Run:
 
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._started
-
-
-def _rows(evaluation: Evaluation | None) -> list[dict[str, Any]] | None:
-    if evaluation is None:
-        return None
-    return [dataclasses.asdict(row) for row in evaluation.rows]
-
-
-def _evaluation(rows: list[dict[str, Any]] | None) -> Evaluation | None:
-    return None if rows is None else Evaluation([RowScore(**row) for row in rows])

@@ -2,7 +2,8 @@
 
 The one process that holds torch. It takes `worker.lock` for as long as it lives, speaks JSON lines
 on the standard output it was given, and stops in order, with a checkpoint, on SIGTERM or when its
-standard input, a pipe only the daemon holds, reaches its end.
+standard input, a pipe only the daemon holds, reaches its end. Anything written into that pipe says
+that examples were deleted, and that it should look which of its own are still there.
 
 Exit codes: 0 finished, 1 failed, 3 another worker holds the lock, 75 stopped with a checkpoint.
 """
@@ -17,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -51,28 +53,36 @@ class Protocol:
             self.broken = True
 
 
-class StopFlag:
-    """Why the worker should stop, once it should."""
+class Requests:
+    """What the daemon, or the system, has asked of this worker."""
 
     def __init__(self, protocol: Protocol) -> None:
-        """Listen for SIGTERM and for the end of standard input."""
+        """Listen for SIGTERM and on standard input."""
         self._protocol = protocol
         self._reason: str | None = None
+        self._changed = threading.Event()
         signal.signal(signal.SIGTERM, self._on_signal)
         threading.Thread(target=self._watch_standard_input, daemon=True).start()
 
-    def __call__(self) -> str | None:
-        """The reason, or None."""
+    def reason_to_stop(self) -> str | None:
+        """Why the worker should stop, once it should."""
         if self._reason is None and self._protocol.broken:
             self._reason = "daemon gone"
         return self._reason
+
+    def examples_changed(self) -> bool:
+        """Whether the daemon has said so since this was last asked."""
+        if not self._changed.is_set():
+            return False
+        self._changed.clear()  # before the look: what is said from here on asks for another one
+        return True
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._reason = self._reason or signal.Signals(number).name
 
     def _watch_standard_input(self) -> None:
         while os.read(0, 4096):
-            pass
+            self._changed.set()
         self._reason = self._reason or "daemon gone"
 
 
@@ -101,22 +111,34 @@ def work(home: Path, run_id: int) -> int:
     from trainer.run import Run, StopRequested
     from trainer.spec import RunSpec
 
-    stop = StopFlag(protocol)
+    requests = Requests(protocol)
     run: Run | None = None
     try:
         spec = RunSpec.load(home / "runs" / str(run_id) / "spec.json")
-        run = Run(spec, home, protocol.emit, stop)
+        run = Run(spec, home, protocol.emit, requests)
         run.execute()
     except StopRequested as stopped:
         protocol.emit("stopped", {"step": stopped.step, "reason": stopped.reason})
         return STOPPED
     except Exception as error:
-        _log.exception("run %d failed", run_id)
-        sentence = " ".join(str(error).split()) or type(error).__name__
+        sentence = _sentence(error)
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        _log.error("run %d failed: %s\n%s", run_id, sentence, frames)
         step = None if run is None else run.step
         protocol.emit("failed", {"step": step, "error": sentence})
         return FAILED
     return FINISHED
+
+
+def _sentence(error: Exception) -> str:
+    """The error's message on one line, without what could be a piece of an example.
+
+    A LookupError's message is the key that wasn't found, perhaps a label, and a UnicodeError quotes
+    what it couldn't read; these are known by their name and their traceback, which holds no values.
+    """
+    if isinstance(error, LookupError | UnicodeError):
+        return f"a {type(error).__name__} that was not expected; the run's worker.log says where"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
 import importlib.metadata
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.chat import NAMES
+from tests.trainer.workers import fill
 from trainer.add_model import add_model
 from trainer.models.tiny import write_tiny_model
 from trainer.tokens import ChatTokenizer
@@ -40,6 +42,14 @@ def tiny_home(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Pa
     home = tmp_path_factory.mktemp("tiny-home")
     add_model(home, "tiny", str(tiny_folder))
     return home
+
+
+@pytest.fixture
+def home(tmp_path: Path, tiny_home: Path) -> Path:
+    """A home with the tiny model and one adapter's examples: ids 1..48 train, 49..80 held out."""
+    shutil.copytree(tiny_home / "models", tmp_path / "models")
+    fill(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ def test_scores_equal_brute_force(tmp_path: Path, adapted: bool) -> None:
         right += best == example.label
         nlls.append(total - scores[example.label])
         losses.append(-scores[example.label])
-    summary = found.summary()
+    summary = found.summary({example.id: example.label for example in HOLDOUT})
     assert summary["accuracy"] == right / len(HOLDOUT)
     assert summary["label_nll"] == pytest.approx(sum(nlls) / len(nlls), abs=1e-5)
     assert summary["loss"] == pytest.approx(
@@ -76,5 +76,5 @@ def test_without_labels_only_the_true_answer_is_scored(tmp_path: Path) -> None:
         expected = brute_force(pair.oracle, example.prompt, list(example.answer))
         assert row.answer_nll == pytest.approx(-expected, abs=1e-5)
         assert row.predicted is None
-    assert found.summary()["accuracy"] is None
-    assert evaluate(pair.decoder, None, [], {}).summary()["loss"] is None
+    assert found.summary({})["accuracy"] is None
+    assert evaluate(pair.decoder, None, [], {}).summary({})["loss"] is None

@@ -5,167 +5,20 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from storage import adapters, clients, examples
-from storage.database import Database
-from storage.tables import Adapter
+from tests.trainer.workers import (
+    CANARY,
+    Worker,
+    adapter_bytes,
+    manifest_of,
+    run_to_the_end,
+    step_numbers,
+    write_spec,
+)
 from trainer.safetensors_file import SafetensorsFile
-
-LABELS = ["now", "later", "mute"]
-WORDS = ["parcel", "meeting", "sale", "mum", "train", "bill", "game", "rain", "class", "lunch"]
-CANARY = "canary-7731"
-ADD_MODEL = [sys.executable, "-m", "trainer.add_model", "--home"]
-
-
-@pytest.fixture(scope="session")
-def tiny_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny-source") / "model"
-    subprocess.run(
-        [sys.executable, "-m", "trainer.models.tiny", str(folder)], check=True, timeout=120
-    )
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path, tiny_source: Path) -> Path:
-    """A home with the tiny model and one adapter's examples: ids 1..48 train, 49..80 held out."""
-    subprocess.run(
-        [*ADD_MODEL, str(tmp_path), "--name", "tiny", "--source", str(tiny_source)],
-        check=True,
-        timeout=120,
-        stdout=subprocess.DEVNULL,
-    )
-    with Database(tmp_path / "lorad.db") as database, database.write() as session:
-        owner = clients.put(session, "owner", b"\0" * 32)
-        adapter = adapters.create(
-            session,
-            Adapter(
-                client_id=owner.id,
-                name="phone",
-                base_model="tiny",
-                base_hash="sha256:0",
-                method="first_order",
-                rank=4,
-                alpha=8.0,
-                targets=[],
-                use_rslora=False,
-                labels=LABELS,
-                max_tokens=256,
-                too_long="cut",
-                training={},
-            ),
-        )
-        given = [
-            examples.NewExample(
-                input=f"{CANARY} {WORDS[i % 10]} number {i}",
-                label=LABELS[i % 10 % 3],
-                split="train" if i < 48 else "holdout",
-            )
-            for i in range(80)
-        ]
-        examples.add(session, adapter, given)
-    return tmp_path
-
-
-def write_spec(home: Path, run_id: int, engine: str = "torch_cpu", **training: Any) -> None:
-    manifest = json.loads((home / "models/tiny/manifest.json").read_text())
-    spec = {
-        "spec_version": 1,
-        "run_id": run_id,
-        "adapter_id": 1,
-        "adapter": "phone",
-        "client": "owner",
-        "method": "first_order",
-        "model": {"name": "tiny", "base_hash": manifest["base_hash"]},
-        "rank": 4,
-        "alpha": 8.0,
-        "targets": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-        "use_rslora": False,
-        "labels": LABELS,
-        "max_tokens": 256,
-        "too_long": "cut",
-        "train_example_ids": list(range(1, 49)),
-        "holdout_example_ids": list(range(49, 81)),
-        "active_version": None,
-        "training": {"steps": 12, "learning_rate": 5e-3, "checkpoint_every_steps": 4, **training},
-        "engine": engine,
-        "threads": 1,
-    }
-    folder = home / "runs" / str(run_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spec.json").write_text(json.dumps(spec))
-
-
-class Worker:
-    """A running worker; iterate to read its events."""
-
-    def __init__(self, home: Path, run_id: int) -> None:
-        self.log = (home / f"worker-{run_id}.log").open("a+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "trainer.worker", "--home", str(home), "--run", str(run_id)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-        )
-        self._alarm = threading.Timer(180, self.process.kill)
-        self._alarm.start()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            yield json.loads(line)
-
-    def until(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        seen = []
-        for found in self:
-            seen.append(found)
-            if found["event"] == event and fields.items() <= found.items():
-                return seen
-        raise AssertionError(f"no {event} {fields}; log:\n{self.log_text()}")
-
-    def wait(self) -> tuple[int, list[dict[str, Any]]]:
-        seen = list(self)
-        code = self.process.wait(timeout=60)
-        self._alarm.cancel()
-        return code, seen
-
-    def log_text(self) -> str:
-        self.log.seek(0)
-        return self.log.read()
-
-
-def run_to_the_end(home: Path, run_id: int) -> list[dict[str, Any]]:
-    worker = Worker(home, run_id)
-    code, events = worker.wait()
-    assert code == 0, worker.log_text()
-    return events
-
-
-def step_numbers(events: list[dict[str, Any]]) -> dict[int, tuple[float, float, float]]:
-    return {
-        event["step"]: (event["loss"], event["learning_rate"], event["grad_norm"])
-        for event in events
-        if event["event"] == "step"
-    }
-
-
-def manifest_of(home: Path, event: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((home / event["path"] / "version.json").read_text())
-    return found
-
-
-def adapter_bytes(home: Path, run_id: int) -> bytes:
-    folder = home / f"adapters/1/versions/run-{run_id:08d}"
-    return (folder / "adapter_model.safetensors").read_bytes()
 
 
 def test_a_run_publishes_a_measured_version(home: Path) -> None:
@@ -295,29 +148,6 @@ def test_a_killed_announcement_is_made_again(home: Path) -> None:
     again = run_to_the_end(home, 1)
     assert [event["event"] for event in again] == ["version"]
     assert manifest_of(home, again[0]) == announced
-
-
-def test_a_deleted_example_is_skipped_and_said(home: Path) -> None:
-    from sqlmodel import delete
-
-    from storage.tables import Example
-
-    write_spec(home, 1, steps=400, checkpoint_every_steps=2)
-    worker = Worker(home, 1)
-    worker.until("step", step=3)
-    worker.process.send_signal(signal.SIGTERM)
-    worker.wait()
-    spec = json.loads((home / "runs/1/spec.json").read_text())
-    with Database(home / "lorad.db") as database, database.write() as session:
-        session.exec(delete(Example).where(Example.id == 5))  # type: ignore[arg-type]
-    assert 5 in spec["train_example_ids"]
-    resumed = Worker(home, 1)
-    started = resumed.until("started")[-1]
-    assert started["exact_resume"] is False
-    assert "example 5 was deleted" in started["exact_resume_reason"]
-    resumed.until("step")
-    resumed.process.send_signal(signal.SIGTERM)
-    assert resumed.wait()[0] == 75
 
 
 @pytest.mark.parametrize(

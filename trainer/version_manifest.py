@@ -1,0 +1,99 @@
+"""What a version says of itself in `version.json`: how it was made and what was measured.
+
+Examples are named by id; no text and no label is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trainer.dataset import Dataset
+from trainer.evaluate import Evaluation, RowScore
+from trainer.lora import TARGETS
+from trainer.priors import majority_accuracy, recency_prior_accuracy
+from trainer.spec import RunSpec
+
+
+def version_manifest(
+    spec: RunSpec,
+    data: Dataset,
+    *,
+    before: Evaluation,
+    active: Evaluation | None,
+    after: Evaluation,
+    forgotten: Mapping[int, int],
+    steps: int,
+    exact_resume_reason: str | None,
+    engine: Mapping[str, Any],
+    seconds: float,
+) -> dict[str, Any]:
+    """All of it but the hashes of the files, JSON-able.
+
+    Args:
+        spec: what the run was asked to do.
+        data: the examples that are left at the end.
+        before: the scores of the bare base on the rows of `data.holdout`.
+        active: the same of the version that was active when the run began, if there was one.
+        after: the same of the new adapter.
+        forgotten: after how many steps the run forgot an example that was deleted, by id.
+        steps: taken.
+        exact_resume_reason: why it isn't the run that one process would have made, if it isn't.
+        engine: the engine's report.
+        seconds: worked.
+    """
+    labels = {example.id: example.label for example in data.holdout.values()}
+    return {
+        "manifest_version": 1,
+        "run_id": spec.run_id,
+        "adapter_id": spec.adapter_id,
+        "base_model": spec.model_name,
+        "base_hash": spec.base_hash,
+        "method": spec.method,
+        "rank": spec.rank,
+        "alpha": spec.alpha,
+        "targets": [target for target in TARGETS if target in spec.targets],
+        "use_rslora": spec.use_rslora,
+        "steps": steps,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "exact_resume": exact_resume_reason is None,
+        "exact_resume_reason": exact_resume_reason,
+        "metrics": {
+            "train": len(data.train),
+            "holdout": len(data.holdout),
+            "before": before.summary(labels),
+            "after": after.summary(labels),
+            "active": None if active is None else active.summary(labels),
+            **_priors(spec, data),
+        },
+        "holdout_rows": [
+            {"example_id": new.example_id, "before": _row(old), "after": _row(new)}
+            for old, new in zip(before.rows, after.rows, strict=True)
+        ],
+        "engine": engine,
+        "seconds": round(seconds, 1),
+        "skipped_example_ids": sorted(forgotten),
+        "forgotten": [
+            {"example_id": example_id, "from_step": step}
+            for example_id, step in sorted(forgotten.items())
+        ],
+        "cut_example_ids": sorted(data.cut),
+    }
+
+
+def _priors(spec: RunSpec, data: Dataset) -> dict[str, float | None]:
+    if spec.labels is None:
+        return {"majority_accuracy": None, "recency_prior_accuracy": None}
+    history = [(example.id, example.label) for example in data.train.values()]
+    holdout = [(example.id, example.label) for example in data.holdout.values()]
+    return {
+        "majority_accuracy": majority_accuracy(
+            [label for _, label in history], [label for _, label in holdout]
+        ),
+        "recency_prior_accuracy": recency_prior_accuracy(history, holdout),
+    }
+
+
+def _row(score: RowScore) -> dict[str, Any]:
+    return {"predicted": score.predicted, "label_nll": score.label_nll}
