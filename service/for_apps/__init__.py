@@ -1,0 +1,1 @@
+"""For developers of other apps: their page, and a client to copy."""
