@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,7 +53,10 @@ def test_an_app_from_its_pairing_to_its_adapter(daemon: Daemon) -> None:
         counts = lorad.adapter("inbox")["examples"]
         assert counts["train"] + counts["holdout"] == 40
         run = lorad.train("inbox", seed=7)
-        daemon.wait_until_ended(run["id"])
+        deadline = time.monotonic() + 30
+        while lorad.run(run["id"])["status"] != "completed":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         assert lorad.run(run["id"])["version"] == 1
         archive = zipfile.ZipFile(io.BytesIO(lorad.download("inbox", 1)))
         assert "adapter_config.json" in archive.namelist()
@@ -60,8 +64,8 @@ def test_an_app_from_its_pairing_to_its_adapter(daemon: Daemon) -> None:
             lorad.post_examples("inbox", [text(1), {"input": "x", "label": "never"}])
         assert refused.value.status == 422
         assert refused.value.errors[0]["field"] == "body.examples[1].label"
-        with pytest.raises(LoradError, match="no adapter of that name"):
-            lorad.adapter("no/../such")
+        with pytest.raises(LoradError, match="404"):
+            lorad.adapter("../no such?")
 
 
 def test_a_wrong_code_is_refused_and_a_replaced_pairing_is_told(daemon: Daemon) -> None:
