@@ -15,7 +15,7 @@ QUOTAS = ("examples_per_day", "most_bytes", "most_pending")
 
 
 class ClientExistsError(Exception):
-    """There is a client of that name already; ask for its code with ``replace`` to renew it."""
+    """There is a client of that name already; choose another name, or say that it be replaced."""
 
     def __init__(self) -> None:
         """Say what the class says."""

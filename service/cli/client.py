@@ -7,31 +7,57 @@ from service.cli.outcome import Exit, fail
 from service.home import Home
 from service.locks import is_held
 
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 30.0
 
 
 def get(home: Home, path: str) -> Any:
-    """The JSON that ``GET path`` answers; without a daemon, or with an error, ends the command.
+    """The JSON that ``GET path`` answers."""
+    return _ask(home, "GET", path)
+
+
+def post(home: Home, path: str, body: Any = None) -> Any:
+    """The JSON that ``POST path`` answers to this JSON body, or to none."""
+    return _ask(home, "POST", path, body)
+
+
+def delete(home: Home, path: str) -> Any:
+    """The JSON that ``DELETE path`` answers."""
+    return _ask(home, "DELETE", path)
+
+
+def port(home: Home) -> int:
+    """The port of the daemon that serves this home; without one, ends the command."""
+    if not is_held(home.daemon_lock):
+        fail(f"no daemon serves {home.path}; start it with: lorad serve", Exit.NOT_REACHABLE)
+    try:
+        return int(json.loads(home.daemon_file.read_bytes())["port"])
+    except (OSError, ValueError, KeyError) as error:
+        fail(f"the daemon of {home.path} does not answer: {error}", Exit.NOT_REACHABLE)
+
+
+def _ask(home: Home, method: str, path: str, body: Any = None) -> Any:
+    """What the daemon answers; without a daemon, or with an error, ends the command.
 
     The token is sent only while a living process holds the home's daemon.lock: the port of a daemon
     that is gone may belong to anybody by now.
     """
     import httpx  # here, so that the daemon, another command of this program, doesn't carry it
 
-    if not is_held(home.daemon_lock):
-        fail(f"no daemon serves {home.path}; start it with: lorad serve", Exit.NOT_REACHABLE)
+    address = f"http://127.0.0.1:{port(home)}{path}"
     try:
-        port = json.loads(home.daemon_file.read_bytes())["port"]
         token = home.token.read_text().strip()
-        response = httpx.get(
-            f"http://127.0.0.1:{port}{path}",
+        response = httpx.request(
+            method,
+            address,
             headers={"Authorization": f"Bearer {token}"},
+            json=body,
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,  # no proxy stands between a phone and itself
         )
-        body = response.json()
-    except (OSError, ValueError, KeyError, httpx.HTTPError) as error:
+        answer = response.json()
+    except (OSError, ValueError, httpx.HTTPError) as error:
         fail(f"the daemon of {home.path} does not answer: {error}", Exit.NOT_REACHABLE)
     if response.is_error:
-        fail(f"the daemon refused: {body.get('detail', response.status_code)}")
-    return body
+        fields = "".join(f"\n  {one['field']} {one['message']}" for one in answer.get("errors", ()))
+        fail(f"the daemon refused: {answer.get('detail', response.status_code)}{fields}")
+    return answer

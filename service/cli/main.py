@@ -8,8 +8,9 @@ Exit codes: 0 it went well, 1 it failed, 2 the command line was wrong, 3 no daem
 
 import typer
 
-from service.cli import model, status
+from service.cli import clients, model, status
 from service.cli.demo import demo
+from service.cli.pair import pair
 from service.cli.serve import serve
 
 app = typer.Typer(
@@ -22,6 +23,8 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.add_typer(model.app, name="model")
+app.command()(pair)
+app.add_typer(clients.app, name="clients")
 app.command()(status.adapters)
 app.command()(status.status)
 app.command()(demo)

@@ -1,0 +1,115 @@
+"""`lorad clients`: the apps that are paired, and taking away what they have."""
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from service.cli.client import delete, get, post
+from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.outcome import print_json
+from service.home import Home
+
+app = typer.Typer(
+    no_args_is_help=True, help="List the paired apps; revoke, renew or delete one. See: lorad pair"
+)
+
+NameArgument = Annotated[str, typer.Argument(help="The client's name; see: lorad clients list")]
+
+
+@app.command("list")
+def list_clients(home: HomeOption = None, json_output: JsonOption = False) -> None:
+    """List the clients with their scopes and what they have used of their quotas."""
+    from rich.console import Console
+    from rich.table import Table
+
+    found = _every(_home(home))
+    if json_output:
+        print_json(found)
+        return
+    table = Table("client", "scopes", "today", "bytes", "waiting", "paired")
+    for client in found:
+        quotas, usage = client["quotas"], client["usage"]
+        table.add_row(
+            client["name"],
+            "revoked" if client["revoked"] else ", ".join(client["scopes"]),
+            _of(usage["examples_today"], quotas["examples_per_day"]),
+            _of(usage["bytes"], quotas["most_bytes"]),
+            _of(usage["pending"], quotas["most_pending"]),
+            client["paired_at"][:10],
+        )
+    Console().print(table)
+
+
+@app.command()
+def revoke(name: NameArgument, home: HomeOption = None, json_output: JsonOption = False) -> None:
+    """Take a client's token away; its adapters and examples stay."""
+    answer = post(_home(home), f"{_path(name)}/revoke")
+    if json_output:
+        print_json(answer)
+    else:
+        typer.echo(
+            f"{name}'s token no longer works. Its adapters and examples are kept; to give it "
+            f"access again: lorad pair {name} --replace …"
+        )
+
+
+@app.command()
+def rotate(name: NameArgument, home: HomeOption = None, json_output: JsonOption = False) -> None:
+    """Give a client a new token and server key; the old ones stop at once."""
+    answer = post(_home(home), f"{_path(name)}/rotate")
+    if json_output:
+        print_json(answer)
+        return
+    typer.echo(f"{name}'s old token and server key no longer work. The new ones, shown this once:")
+    for key in ("token", "server_key_id", "server_key"):
+        typer.echo(f"  {key}: {answer[key]}")
+
+
+@app.command("delete")
+def delete_client(
+    name: NameArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Delete a client with all its adapters, versions and examples."""
+    place = _home(home)
+    client = get(place, _path(name))
+    if not yes:
+        size = client["usage"]["bytes"]
+        typer.confirm(
+            f"Delete {name} with all its adapters, versions and examples ({size} bytes of text)?",
+            abort=True,
+            err=True,
+        )
+    answer = delete(place, _path(name))
+    if json_output:
+        print_json(answer)
+    else:
+        typer.echo(f"{name} and its {answer['deleted']} examples are deleted.")
+        if answer["erased"] != "done":
+            typer.echo(f"Their last traces are being erased (erasure {answer['erasure']}).")
+
+
+def _every(home: Home) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = get(home, f"/v1/clients?limit=200{cursor}")
+        found += page["clients"]
+        if page["next"] is None:
+            return found
+        cursor = f"&cursor={page['next']}"
+
+
+def _of(used: int, most: int | None) -> str:
+    return f"{used:,}" if most is None else f"{used:,} of {most:,}"
+
+
+def _path(name: str) -> str:
+    return f"/v1/clients/{quote(name, safe='')}"
+
+
+def _home(home: Any) -> Home:
+    return Home.at(settings_with(home=home).home)

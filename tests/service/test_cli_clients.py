@@ -1,0 +1,116 @@
+"""`lorad pair` and `lorad clients`, as a person calls them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.service.apps import pair, redeem
+from tests.service.daemon import ROOT, Daemon
+from tests.service.test_cli import lorad
+
+
+class Pairing:
+    """`lorad pair` while it waits."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "service.cli.main", "pair", *arguments],
+            env=os.environ
+            | {"LORAD_HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if "Ctrl-C" in line:
+                return
+        raise AssertionError(self.end())
+
+    def end(self) -> tuple[int, str, str]:
+        out, error = self.process.communicate(timeout=60)
+        return self.process.returncode, out, error
+
+
+def test_a_person_pairs_an_app(daemon: Daemon) -> None:
+    limits = ("--most-bytes", "0", "--examples-per-day", "7")
+    shown = Pairing(daemon.home, "notes", "--scope", "train", "--scope", "status:read", *limits)
+    code = shown.said.split("\n")[1].strip()
+    assert len(code) == 9
+    assert f"it is {daemon.port}" in shown.said
+    assert redeem(daemon, code).status_code == 201
+    assert shown.end() == (0, "notes is paired.\n", "")
+    [client] = [
+        one
+        for one in json.loads(lorad("clients", "list", "--json", home=daemon.home).stdout)
+        if one["name"] == "notes"
+    ]
+    assert client["scopes"] == ["train", "status:read"]
+    assert client["quotas"] == {
+        "examples_per_day": 7,
+        "most_bytes": None,
+        "most_pending": 100_000,
+    }
+    again = lorad("pair", "notes", "--scope", "train", home=daemon.home)
+    assert again.returncode == 1
+    assert "already" in again.stderr
+
+
+def test_ctrl_c_withdraws_the_code_and_guesses_void_it(daemon: Daemon) -> None:
+    shown = Pairing(daemon.home, "notes", "--scope", "train")
+    code = shown.said.split("\n")[1].strip()
+    shown.process.send_signal(signal.SIGINT)
+    status, _, error = shown.end()
+    assert (status, "withdrawn" in error) == (1, True)
+    assert "Traceback" not in error
+    assert redeem(daemon, code).status_code == 403
+    shown = Pairing(daemon.home, "notes", "--scope", "train")
+    code = shown.said.split("\n")[1].strip()
+    for _ in range(5):
+        redeem(daemon, "0000 0001" if code != "0000 0001" else "0000 0002")
+    status, _, error = shown.end()
+    assert (status, "guessing" in error) == (1, True)
+
+
+def test_json_without_waiting(daemon: Daemon) -> None:
+    answer = lorad("pair", "notes", "--scope", "train", "--no-wait", "--json", home=daemon.home)
+    made = json.loads(answer.stdout)
+    assert made["port"] == daemon.port
+    assert made["name"] == "notes"
+    assert redeem(daemon, made["code"]).status_code == 201
+
+
+def test_revoke_and_rotate(daemon: Daemon) -> None:
+    with pair(daemon, "notes") as app:
+        renewed = json.loads(lorad("clients", "rotate", "notes", "--json", home=daemon.home).stdout)
+        assert renewed["token"] != app.token
+        assert app.http.get("/v1/client").status_code == 401
+        revoked = lorad("clients", "revoke", "notes", home=daemon.home)
+        assert revoked.returncode == 0
+        assert "--replace" in revoked.stdout
+        app.http.headers["Authorization"] = f"Bearer {renewed['token']}"
+        assert app.http.get("/v1/client").status_code == 401
+    assert "revoked" in lorad("clients", "list", home=daemon.home).stdout
+    refused = lorad("clients", "rotate", "notes", home=daemon.home)
+    assert (refused.returncode, "revoked" in refused.stderr) == (1, True)
+
+
+def test_what_is_wrong_on_the_command_line_is_said(shared: Daemon) -> None:
+    for arguments, code, said in (
+        (("pair", "notes"), 2, "--scope"),
+        (("pair", "notes", "--scope", "dance"), 2, "status:read"),
+        (("pair", "notes", "--scope", "train", "--most-bytes", "-1"), 2, "most-bytes"),
+        (("pair", "Not A Name", "--scope", "train"), 1, "body.name"),
+        (("pair", "owner", "--scope", "train"), 1, "body.name"),
+        (("clients", "revoke", "nobody"), 1, "no client of that name"),
+        (("clients", "revoke", "owner"), 1, "owner"),
+    ):
+        answer = lorad(*arguments, home=shared.home)
+        assert answer.returncode == code, answer.stderr
+        assert said in answer.stderr
+        assert "Traceback" not in answer.stderr
