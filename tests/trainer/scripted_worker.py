@@ -1,13 +1,15 @@
 """The real worker, to which things happen at exact moments: `SCRIPT --home HOME --run ID`.
 
 SCRIPT is a JSON list of objects: `{"at": {fields of an event}, "do": what, "ids": [example ids]}`.
-Each happens once, right after the worker has said such an event and before it goes on:
+They happen in this order, each once, right after the worker has said such an event and before it
+goes on:
 
 - `delete`: the examples go, and the daemon's notice arrives on standard input;
 - `delete quietly`: they go and no notice comes;
 - `expire`, `revive`: only their shells are left; they are sent again with another text;
 - `truncate`: assert that no reader keeps the write-ahead log from being truncated;
 - `lose database`: lorad.db can't be opened from here on;
+- `copy checkpoints`: into the folder `kept` of the run's folder;
 - `kill`, `terminate`: SIGKILL or SIGTERM to this process.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -39,8 +42,8 @@ class Script:
 
     def after(self, event: str, fields: Mapping[str, Any]) -> None:
         said = {"event": event, **fields}
-        for step in [one for one in self._steps if one["at"].items() <= said.items()]:
-            self._steps.remove(step)
+        while self._steps and self._steps[0]["at"].items() <= said.items():
+            step = self._steps.pop(0)
             self._do(step["do"], step.get("ids", []))
 
     def _do(self, what: str, ids: list[int]) -> None:
@@ -57,6 +60,9 @@ class Script:
                 busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             connection.close()
             assert busy == 0, "a reader holds the log"
+        elif what == "copy checkpoints":
+            (run,) = self._home.glob(f"runs/{sys.argv[-1]}")
+            shutil.copytree(run / "checkpoints", run / "kept")
         elif what == "lose database":
             (self._home / "lorad.db").rename(self._home / "away.db")
         else:

@@ -134,6 +134,11 @@ class Worker:
         return self.log.read()
 
 
+def at(do: str, *ids: int, **event: Any) -> dict[str, Any]:
+    """One thing that a script does when the worker has said such an event."""
+    return {"at": event, "do": do, "ids": ids}
+
+
 def run_to_the_end(home: Path, run_id: int, *script: Mapping[str, Any]) -> list[dict[str, Any]]:
     worker = Worker(home, run_id, *script)
     code, events = worker.wait()
