@@ -116,6 +116,33 @@ def test_of_many_creating_one_name_one_wins(daemon: Daemon) -> None:
     assert len(daemon.http.get("/v1/adapters").json()["adapters"]) == 1
 
 
+def test_of_many_changing_the_same_settings_one_wins(daemon: Daemon) -> None:
+    daemon.create_adapter()
+    tag = daemon.http.get(daemon.path()).headers["etag"]
+
+    def change(number: int, connection: Connection) -> tuple[int, Any]:
+        return connection.ask("PATCH", daemon.path(), {"max_tokens": 100 + number}, If_Match=tag)
+
+    answers = all_at_once(daemon, 12, change)
+    assert Counter(status for status, _ in answers) == {200: 1, 412: 11}
+    [changed] = [answer["max_tokens"] for status, answer in answers if status == 200]
+    assert daemon.adapter()["max_tokens"] == changed
+    assert daemon.http.get(daemon.path()).headers["etag"] != tag
+
+
+def test_many_posts_under_one_key_are_one(daemon: Daemon) -> None:
+    daemon.create_adapter()
+
+    def post(number: int, connection: Connection) -> tuple[int, Any]:
+        path = daemon.path("/examples")
+        return connection.ask("POST", path, example("once"), Idempotency_Key="one key")
+
+    answers = all_at_once(daemon, 12, post)
+    assert {status for status, _ in answers} == {201}
+    assert len({answer["examples"][0]["id"] for _, answer in answers}) == 1
+    assert len(ids_of(daemon)) == 1
+
+
 def test_of_many_starting_a_run_all_mean_the_same(daemon: Daemon) -> None:
     daemon.create_adapter()
     daemon.post_examples()
