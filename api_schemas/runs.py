@@ -54,3 +54,4 @@ class RunList(Answer):
     """An adapter's runs, newest first."""
 
     runs: list[Run]
+    next: str | None = Field(description="The cursor of the next page; null: this is the last.")

@@ -7,19 +7,23 @@ because it was killed in between.
 
 import hashlib
 import logging
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlmodel import Session
 
 from api_schemas.versions import Metrics
 from service import strict_json
 from service.home import Home
+from service.run_log import note, note_words
 from service.run_spec import SpecError, read_spec
 from service.verdict import judge
 from storage import adapters, examples, runs, versions
 from storage.clock import now_ms
 from storage.database import Database
+from storage.id_ranges import ranges
 from storage.tables import Run, Version
 
 MANIFEST_NAME = "version.json"
@@ -30,6 +34,19 @@ _log = logging.getLogger("lorad.adoption")
 
 class AdoptionError(Exception):
     """A version folder can't be taken in; the message says why."""
+
+
+class CancelledError(AdoptionError):
+    """The version's run was cancelled: nobody wants it."""
+
+
+class Forgotten(BaseModel):
+    """An example that the run went on without, after ``from_step`` steps."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    example_id: int
+    from_step: int = Field(ge=0)
 
 
 class VersionManifest(BaseModel):
@@ -48,6 +65,7 @@ class VersionManifest(BaseModel):
     holdout_rows: list[dict[str, Any]]
     engine: dict[str, Any]
     skipped_example_ids: list[int]
+    forgotten: list[Forgotten] = []
     files: dict[str, str] = Field(min_length=1)
 
 
@@ -55,13 +73,14 @@ def adopt(database: Database, home: Home, path: str) -> Version:
     """Make a row of the version at ``path`` (relative to the home), judge it, finish its run.
 
     In one transaction: the version, its verdict, the switch of the active version, the training
-    examples marked as used, the run completed. A version that has a row already is left as it is.
+    examples marked as used, the run completed, whatever was wanted of it. A version that has a row
+    already is left as it is.
 
     Raises:
         AdoptionError: the folder isn't a whole version of a known run.
     """
     manifest, raw = _read(home, path)
-    seen = _trained_on(home, manifest)
+    used, seen = _examples_of(home, manifest)
     with database.write() as session:
         run = runs.by_id(session, manifest.run_id)
         adapter = adapters.by_id(session, manifest.adapter_id)
@@ -70,6 +89,8 @@ def adopt(database: Database, home: Home, path: str) -> Version:
         known = versions.of_run(session, run.id)
         if known is not None:
             return known
+        if run.status == "cancelled":
+            raise CancelledError(f"{path}: run {run.id} was cancelled before it was found")
         active = versions.active(session, adapter.id)
         judgement = judge(
             manifest.metrics,
@@ -87,11 +108,16 @@ def adopt(database: Database, home: Home, path: str) -> Version:
                 verdict=judgement.verdict,
                 verdict_reason=judgement.reason,
                 active=judgement.verdict == "promoted",
+                seen=None if seen is None else ranges(seen),
+                seen_deleted=0 if seen is None else _gone(session, seen),
             ),
         )
         _complete(run, manifest)
         session.add(run)
-        examples.mark_used(session, seen, unchanged_since=run.created_at)
+        examples.mark_used(session, used, unchanged_since=run.created_at)
+        note(session, run)
+        words = f"version {version.number} {judgement.verdict}: {judgement.reason}"
+        note_words(session, run, f"version-{judgement.verdict}", words)
     _log.info(
         "run %d: version %d of adapter %d: %s",
         run.id,
@@ -103,7 +129,10 @@ def adopt(database: Database, home: Home, path: str) -> Version:
 
 
 def adopt_orphans(database: Database, home: Home) -> None:
-    """Take in every whole version folder that has no row; the log names those that aren't whole."""
+    """Take in every whole version folder that has no row; the log names those that aren't whole.
+
+    A folder that a worker finished although its run was cancelled meanwhile is removed.
+    """
     with database.read() as session:
         known = versions.paths(session)
     for folder in sorted(home.adapters.glob("[0-9]*/versions/run-[0-9]*")):
@@ -111,6 +140,9 @@ def adopt_orphans(database: Database, home: Home) -> None:
         if path not in known:
             try:
                 adopt(database, home, path)
+            except CancelledError as error:
+                _log.info("removed: %s", error)
+                shutil.rmtree(folder, ignore_errors=True)
             except AdoptionError as error:
                 _log.warning("not adopted: %s", error)
 
@@ -139,22 +171,34 @@ def _read(home: Home, path: str) -> tuple[VersionManifest, dict[str, Any]]:
 
 
 def _complete(run: Run, manifest: VersionManifest) -> None:
-    run.status, run.phase, run.error = "completed", None, None
+    run.status, run.wanted, run.phase, run.error = "completed", None, None, None
     run.step = manifest.steps
+    run.forgotten = len(manifest.skipped_example_ids)
     run.engine = manifest.engine
     run.exact_resume = manifest.exact_resume
     run.exact_resume_reason = manifest.exact_resume_reason
     run.finished_at = now_ms()
 
 
-def _trained_on(home: Home, manifest: VersionManifest) -> list[int]:
+def _examples_of(home: Home, manifest: VersionManifest) -> tuple[list[int], list[int] | None]:
+    """The ids it was trained on to the end, and those it has seen; None: they aren't known.
+
+    An example that the run forgot after its first step has left its traces in the weights.
+    """
     try:
         spec = read_spec(home, manifest.run_id)
     except SpecError as error:
         _log.warning("no example is marked as used: %s", error)
-        return []
+        return [], None
     skipped = set(manifest.skipped_example_ids)
-    return [one for one in spec["train_example_ids"] if one not in skipped]
+    never = skipped - {one.example_id for one in manifest.forgotten if one.from_step > 0}
+    train, holdout = spec["train_example_ids"], spec["holdout_example_ids"]
+    used = [one for one in train if one not in skipped]
+    return used, [one for one in [*train, *holdout] if one not in never]
+
+
+def _gone(session: Session, seen: list[int]) -> int:
+    return len(seen) - len(examples.existing(session, seen))
 
 
 def _sha256(path: Path) -> str:

@@ -19,7 +19,18 @@ from service.body_limit import BodyLimit
 from service.context import Context
 from service.guard import Guard
 from service.problems import LastResort
-from service.routes import adapters, clients, docs, examples, models, pairing, runs, versions
+from service.routes import (
+    adapters,
+    clients,
+    docs,
+    examples,
+    models,
+    pairing,
+    restart,
+    run_events,
+    runs,
+    versions,
+)
 from service.routes.responses import add_problem_schema, add_scopes
 from storage.database import READERS_MOST
 
@@ -69,7 +80,17 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
     problems.install(app)
     for public in (docs.router, models.public, pairing.public):
         app.include_router(public)
-    for module in (models, adapters, examples, runs, versions, pairing, clients):
+    for module in (
+        models,
+        adapters,
+        examples,
+        runs,
+        restart,
+        run_events,
+        versions,
+        pairing,
+        clients,
+    ):
         app.include_router(module.router, dependencies=[Security(_BEARER)])
     app.add_middleware(BodyLimit)
     app.add_middleware(Guard, authenticator=authenticator, port=port, penalty=context.penalty)

@@ -14,6 +14,7 @@ from service.models import ModelFolder
 from service.pairing import PairingDesk
 from service.penalty import Penalty
 from service.problems import Refusal
+from service.run_feed import RunFeed
 from service.server_key import ServerKeys
 from service.settings import Settings
 from service.supervisor import Supervisor
@@ -31,6 +32,7 @@ class Context:
     lengths: LengthCheck
     authenticator: Authenticator
     supervisor: Supervisor
+    feed: RunFeed
     server_keys: ServerKeys
     desk: PairingDesk = field(default_factory=PairingDesk)
     penalty: Penalty = field(default_factory=Penalty)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
-from service.adoption import adopt_orphans
 from service.app import create_app
 from service.auth import Authenticator, owner_token, token_hash
 from service.context import Context
@@ -22,11 +22,12 @@ from service.home import Home
 from service.length import LengthCheck
 from service.locks import FileLock
 from service.models import ModelFolder
+from service.run_feed import RunFeed
 from service.server_key import ServerKeys, master_key
 from service.settings import Settings
 from service.supervisor import Supervisor
 from service.views import timestamp
-from storage import clients
+from storage import clients, history
 from storage.clock import now_ms
 from storage.database import Database
 
@@ -41,6 +42,20 @@ _log = logging.getLogger("lorad.daemon")
 
 class DaemonError(Exception):
     """The daemon can't start; the message says why and what to do."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which would wait for open event streams when it is told to stop."""
+
+    def __init__(self, feed: RunFeed, config: uvicorn.Config) -> None:
+        """Serve, and end the streams of ``feed`` when told to stop."""
+        super().__init__(config)
+        self._feed = feed
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop."""
+        self._feed.closing = True
+        super().handle_exit(sig, frame)
 
 
 def serve(settings: Settings, announce: Callable[[int, Path], None]) -> None:
@@ -89,7 +104,8 @@ def _serve(
     with database.read() as session:
         authenticator = Authenticator(clients.every(session))
     models = ModelFolder(home.models)
-    supervisor = Supervisor(settings, home, database)
+    feed = RunFeed()
+    supervisor = Supervisor(settings, home, database, feed)
     port: int = listener.getsockname()[1]
     context = Context(
         settings,
@@ -99,10 +115,13 @@ def _serve(
         LengthCheck(models),
         authenticator,
         supervisor,
+        feed,
         ServerKeys(master_key(home.server_key), port),
     )
-    app = create_app(context, authenticator, port, metadata.version("lorad"))
-    server = uvicorn.Server(
+    version = metadata.version("lorad")
+    app = create_app(context, authenticator, port, version)
+    server = Server(
+        feed,
         uvicorn.Config(
             app,
             http="h11",
@@ -114,11 +133,12 @@ def _serve(
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_GOODBYE_SECONDS,
-        )
+        ),
     )
     supervisor.start()
     try:
-        adopt_orphans(database, home)
+        with database.write() as session:
+            history.add(session, "daemon-started", f"lorad {version} started")
         listener.listen(_BACKLOG)
         started = {"port": port, "pid": os.getpid(), "started_at": timestamp(now_ms())}
         write_durably(home.daemon_file, json.dumps(started).encode())

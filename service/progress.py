@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from service.worker_events import (
+    Checkpoint,
     EngineReport,
     Evaluating,
     Event,
     Failed,
+    Forgot,
     Phase,
     Started,
     Step,
@@ -60,6 +62,8 @@ class Progress:
                 return event.step == event.total
             case EngineReport():
                 self._changed["engine"] = event.engine
+            case Forgot():
+                self._changed["forgotten"] = event.total
             case Stopped():
                 self.step, self.stopped_because = event.step, event.reason
             case Failed():
@@ -67,6 +71,27 @@ class Progress:
             case _:
                 return False
         return True
+
+    @staticmethod
+    def told(event: Event) -> dict[str, Any] | None:
+        """What those who watch the run are told of an event: fields of the run. None: nothing."""
+        match event:
+            case Started():
+                fields = {"total_steps", "resumed_from", "exact_resume", "exact_resume_reason"}
+                return {"step": event.resumed_from or 0} | event.model_dump(include=fields)
+            case Phase():
+                return {"phase": event.phase}
+            case Evaluating():
+                return {"evaluated": event.done, "evaluating_total": event.total}
+            case Step():
+                fields = {"step", "epoch", "loss", "learning_rate"}
+                return {"total_steps": event.total} | event.model_dump(include=fields)
+            case Checkpoint():
+                return {"step": event.step}
+            case Forgot():
+                return {"forgotten": event.total}
+            case _:
+                return None
 
     def due(self, *, now: bool) -> dict[str, Any]:
         """The columns to write: those that changed, if the last write is long enough ago.

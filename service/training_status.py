@@ -41,6 +41,8 @@ def not_training_because(
     problem = base_model_problem(models, adapter)
     if problem is not None:
         return problem
+    if run is not None and run.status == "paused":
+        return f"run {run.id} is {run.error}; POST /v1/runs/{run.id}/resume goes on with it"
     if run is not None:
         return f"run {run.id} was interrupted: {run.error}"
     if counts.train == 0:
@@ -49,6 +51,8 @@ def not_training_because(
     if last is not None and last.status == "failed":
         return f"run {last.id} failed: {last.error}"
     trigger = f"POST /v1/adapters/{adapter.name}/runs starts a training"
+    if last is not None and last.status == "cancelled":
+        return f"run {last.id} was {last.error}; {trigger}"
     if counts.pending == 0:
         version = None if last is None else versions.of_run(session, last.id)
         seen = "a version" if version is None else f"version {version.number}"
@@ -57,7 +61,6 @@ def not_training_because(
 
 
 def _queued(session: Session, run: Run, waiting_because: str | None) -> str:
-    running = runs.running(session)
-    if running is not None:
-        return f"run {run.id} waits for run {running.id} to end; one run trains at a time"
+    if runs.running(session) is not None:  # perhaps another client's: it has no name here
+        return f"run {run.id} waits for another training to end; one trains at a time"
     return waiting_because or f"run {run.id} is about to start"

@@ -1,5 +1,6 @@
 """Putting a run into the queue: a new one, or the interrupted one again."""
 
+from pydantic import ValidationError
 from sqlmodel import Session
 
 from api_schemas.runs import RunRequest
@@ -7,7 +8,9 @@ from api_schemas.training import TrainingOptions
 from service.auth import Caller
 from service.context import Context
 from service.problems import Refusal
-from service.run_spec import write_spec
+from service.run_log import note
+from service.run_spec import SpecError, read_spec, write_spec
+from service.steering import steer
 from service.training_status import base_model_problem
 from storage import examples, runs, versions
 from storage.tables import Adapter, Run
@@ -19,15 +22,21 @@ def trigger(
     """Queue a run of the adapter in the writer's ``session``.
 
     Raises:
-        Refusal: 409 if a run is under way, the base model is gone or another one, or there is
-            nothing to train on.
+        Refusal: 409 if a run is under way or paused, the base model is gone or another one, or
+            there is nothing to train on.
     """
-    problem = base_model_problem(context.models, adapter)
-    if problem is not None:
-        raise Refusal(409, problem)
+    _require_base_model(context, adapter)
     run = runs.unfinished(session, adapter.id)
     if run is None:
-        return _new_run(context, session, caller, adapter, request)
+        changed = (
+            {} if request.training is None else request.training.model_dump(exclude_unset=True)
+        )
+        training = TrainingOptions.model_validate(adapter.training | changed)
+        return _new_run(context, session, caller, adapter, training)
+    if run.status == "paused":
+        raise Refusal(
+            409, f"run {run.id} of this adapter is paused; resume it, or cancel or restart it first"
+        )
     if run.status != "interrupted":
         raise Refusal(
             409, f"run {run.id} of this adapter is {run.status} already; wait for its end"
@@ -39,16 +48,61 @@ def trigger(
             "'training', and change them in the run after it",
         )
     runs.requeue(session, run)
+    note(session, run, "resumed")
     return run
 
 
+def start_over(
+    context: Context, session: Session, caller: Caller, adapter: Adapter, run: Run, asked_at: str
+) -> Run:
+    """Cancel ``run`` if it can still go on, and queue a new one with the same options.
+
+    The new one begins at zero with the examples kept now.
+
+    Raises:
+        Refusal: 409 if ``run`` is being trained, another one of the adapter is under way, the base
+            model is gone or another one, or there is nothing to train on.
+    """
+    _require_base_model(context, adapter)
+    unfinished = runs.unfinished(session, adapter.id)
+    if unfinished is not None and (unfinished.id != run.id or run.status == "running"):
+        raise Refusal(
+            409,
+            f"run {unfinished.id} of this adapter is {unfinished.status} already; wait for its end",
+        )
+    if unfinished is not None:
+        steer(session, run, "cancel", asked_at)
+        note(session, run)
+        session.flush()  # one run of an adapter may be unfinished: the old one gives its place
+    return _new_run(context, session, caller, adapter, _options(context, adapter, run))
+
+
+def _options(context: Context, adapter: Adapter, run: Run) -> TrainingOptions:
+    """The run's own options; the adapter's where the run's spec is lost."""
+    try:
+        training = read_spec(context.home, run.id)["training"]
+        known = {name: training[name] for name in TrainingOptions.model_fields}
+        return TrainingOptions.model_validate(known)
+    except (SpecError, ValidationError, LookupError, TypeError):
+        return TrainingOptions.model_validate(adapter.training)
+
+
+def _require_base_model(context: Context, adapter: Adapter) -> None:
+    problem = base_model_problem(context.models, adapter)
+    if problem is not None:
+        raise Refusal(409, problem)
+
+
 def _new_run(
-    context: Context, session: Session, caller: Caller, adapter: Adapter, request: RunRequest
+    context: Context,
+    session: Session,
+    caller: Caller,
+    adapter: Adapter,
+    training: TrainingOptions,
 ) -> Run:
     train = examples.ids(session, adapter.id, "train")
     if not train:
         raise Refusal(409, "the adapter has no training examples; post some first")
-    changed = {} if request.training is None else request.training.model_dump(exclude_unset=True)
     run = runs.enqueue(session, adapter.id)
     write_spec(
         context.home,
@@ -56,9 +110,10 @@ def _new_run(
         run,
         adapter,
         caller.name,
-        TrainingOptions.model_validate(adapter.training | changed),
+        training,
         train,
         examples.ids(session, adapter.id, "holdout"),
         versions.active(session, adapter.id),
     )
+    note(session, run)
     return run

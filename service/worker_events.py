@@ -64,6 +64,14 @@ class Checkpoint(_Event):
     step: Count
 
 
+class Forgot(_Event):
+    """How many of its examples, deleted or expired since it began, the run goes on without."""
+
+    event: Literal["forgot"]
+    total: Count
+    step: Count
+
+
 class Cut(_Event):
     """An example was cut to fit."""
 
@@ -108,6 +116,7 @@ Event = (
     | Evaluating
     | Step
     | Checkpoint
+    | Forgot
     | Cut
     | EngineReport
     | VersionReady

@@ -1,11 +1,13 @@
 """The worker as a child process, from the daemon's end of its pipes."""
 
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 from service.home import Home
@@ -63,6 +65,8 @@ class WorkerProcess:
         self._lock = threading.Lock()  # of the signals and the standard input
         self._reaped = False  # from then on the id may be another process's
         self._asked_to_stop = False
+        self._deadline = math.inf  # on the monotonic clock
+        self._timers: list[threading.Timer] = []
 
     @property
     def pid(self) -> int:
@@ -87,6 +91,8 @@ class WorkerProcess:
         with self._lock:
             self._kill_group()
             self._reaped = True
+            for timer in self._timers:
+                timer.cancel()
             return self._process.wait()
 
     def tell_examples_changed(self) -> None:
@@ -100,10 +106,17 @@ class WorkerProcess:
             except (BlockingIOError, BrokenPipeError):
                 return  # a full pipe says it already; a closed one has no reader any more
 
-    def ask_to_stop(self) -> None:
-        """Ask for a last checkpoint and the end: SIGTERM, and the end of its standard input."""
+    def ask_to_stop(self, kill_after: float) -> None:
+        """Ask for a last checkpoint and the end: SIGTERM, and the end of its standard input.
+
+        A worker that is still there after ``kill_after`` seconds is killed. Asked again, only a
+        shorter time counts.
+        """
         with self._lock:
-            if self._reaped or self._asked_to_stop:
+            if self._reaped:
+                return
+            self._kill_within(kill_after)
+            if self._asked_to_stop:
                 return
             self._asked_to_stop = True
             os.kill(self.pid, signal.SIGTERM)
@@ -115,6 +128,20 @@ class WorkerProcess:
         with self._lock:
             if not self._reaped:
                 self._kill_group()
+
+    def _kill_within(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        if deadline >= self._deadline:
+            return
+        self._deadline = deadline
+        timer = threading.Timer(seconds, self._out_of_patience)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+
+    def _out_of_patience(self) -> None:
+        _log.warning("worker %d did not stop in time and is killed", self.pid)
+        self.kill()
 
     def _kill_group(self) -> None:
         try:

@@ -19,8 +19,9 @@ def enqueue(session: Session, adapter_id: int) -> Run:
 
 
 def requeue(session: Session, run: Run) -> None:
-    """Queue an interrupted or running run again; it goes on under its own id."""
-    run.status, run.phase, run.error, run.finished_at = "queued", None, None, None
+    """Queue an unfinished run again; it goes on under its own id."""
+    run.status, run.wanted, run.phase = "queued", None, None
+    run.error, run.finished_at = None, None
     session.add(run)
 
 
@@ -38,15 +39,27 @@ def by_id(session: Session, run_id: int) -> Run | None:
     return session.get(Run, run_id)
 
 
-def of_adapter(session: Session, adapter_id: int) -> Sequence[Run]:
-    """The adapter's runs, newest first."""
+def page(session: Session, adapter_id: int, *, before: int | None, limit: int) -> Sequence[Run]:
+    """Up to ``limit`` runs of the adapter with ids below ``before``, newest first."""
+    query = select(Run).where(Run.adapter_id == adapter_id)
+    if before is not None:
+        query = query.where(col(Run.id) < before)
+    return session.exec(query.order_by(col(Run.id).desc()).limit(limit)).all()
+
+
+def latest_of_client(session: Session, client_id: int) -> Run | None:
+    """The newest run of any of the client's adapters that has an engine to tell of."""
     return session.exec(
-        select(Run).where(Run.adapter_id == adapter_id).order_by(col(Run.id).desc())
-    ).all()
+        select(Run)
+        .join(Adapter, col(Adapter.id) == Run.adapter_id)
+        .where(Adapter.client_id == client_id, col(Run.engine).is_not(None))
+        .order_by(col(Run.id).desc())
+        .limit(1)
+    ).one_or_none()
 
 
 def unfinished(session: Session, adapter_id: int) -> Run | None:
-    """The adapter's one queued, running or interrupted run."""
+    """The adapter's one run that can still go on."""
     return session.exec(
         select(Run).where(Run.adapter_id == adapter_id, col(Run.status).in_(UNFINISHED))
     ).one_or_none()
@@ -71,9 +84,15 @@ def running(session: Session) -> Run | None:
     return session.exec(select(Run).where(Run.status == "running")).one_or_none()
 
 
+def finished(session: Session, ids: Sequence[int]) -> set[int]:
+    """Those of the ids whose run can't go on, or isn't there any more."""
+    alive = session.exec(select(col(Run.id)).where(col(Run.status).in_(UNFINISHED))).all()
+    return set(ids).difference(alive)
+
+
 def start(session: Session, run: Run) -> None:
     """Mark a queued run as running."""
-    run.status, run.error, run.finished_at = "running", None, None
+    run.status, run.wanted, run.error, run.finished_at = "running", None, None, None
     run.started_at = run.started_at or now_ms()
     session.add(run)
 
@@ -84,16 +103,7 @@ def progress(session: Session, run_id: int, values: dict[str, Any]) -> None:
 
 
 def end(session: Session, run: Run, status: RunStatus, error: str | None) -> None:
-    """Take a run out of training: completed, failed or interrupted, with the reason in words."""
-    run.status, run.error, run.phase = status, error, None
-    run.finished_at = None if status == "interrupted" else now_ms()
+    """Take a run out of training, with the reason in words; what was wanted of it is settled."""
+    run.status, run.wanted, run.error, run.phase = status, None, error, None
+    run.finished_at = None if status in UNFINISHED else now_ms()
     session.add(run)
-
-
-def interrupt_running(session: Session, reason: str) -> None:
-    """Mark what an earlier daemon left as running as interrupted."""
-    session.exec(
-        update(Run)
-        .where(col(Run.status) == "running")
-        .values(status="interrupted", phase=None, error=reason)
-    )

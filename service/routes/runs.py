@@ -1,4 +1,4 @@
-"""/v1/adapters/{name}/runs and /v1/runs: asking for trainings, and watching them."""
+"""/v1/adapters/{name}/runs and /v1/runs: asking for trainings, watching and steering them."""
 
 from typing import Annotated
 
@@ -7,20 +7,37 @@ from fastapi import APIRouter, Body, Path, Response
 from api_schemas.base import LARGEST_ID
 from api_schemas.runs import Run as RunAnswer
 from api_schemas.runs import RunList, RunRequest
-from service.context import TheCaller, TheContext, needs
+from service import cursors, run_log
+from service.context import Context, TheCaller, TheContext, needs
+from service.cursors import A_PAGE, Cursor, Limit
+from service.idempotency import Idempotency, TheIdempotency
+from service.problems import Refusal
 from service.routes.lookups import adapter_or_404, run_or_404
 from service.routes.responses import problems
+from service.run_closing import remove_checkpoints
+from service.steering import SteeringError, Verb, steer
 from service.strict_route import StrictRoute
 from service.trigger import trigger
-from service.views import run_answer
+from service.views import run_answer, timestamp
 from storage import adapters, runs, versions
+from storage.clock import now_ms
+
+_CURSOR = "runs"
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["runs"])
+
+RunId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+
+_STEERED = problems(404, 409) | {
+    200: {"description": "The run is as asked."},
+    202: {"model": RunAnswer, "description": "It will be once its worker has stopped: `wanted`."},
+}
 
 
 @router.post(
     "/adapters/{name}/runs",
     status_code=202,
+    response_model=RunAnswer,
     responses=problems(404, 409, body=True),
     dependencies=[needs("train")],
 )
@@ -28,32 +45,48 @@ def start_run(
     name: str,
     context: TheContext,
     caller: TheCaller,
+    idempotency: TheIdempotency,
     response: Response,
     body: Annotated[RunRequest | None, Body()] = None,
-) -> RunAnswer:
+) -> RunAnswer | Response:
     """Train the adapter on all its training examples; an interrupted run goes on instead."""
     with context.database.write() as session:
+        if (again := idempotency.replay(session)) is not None:
+            return again
         adapter = adapter_or_404(session, caller, name)
         run = trigger(context, session, caller, adapter, body or RunRequest())
+        answer = run_answer(run, adapter.name, None)
+        location = f"/v1/runs/{run.id}"
+        idempotency.remember(session, 202, answer, adapter_id=adapter.id, location=location)
+    run_log.tell(context.feed, run)
     context.supervisor.wake()
-    response.headers["Location"] = f"/v1/runs/{run.id}"
-    return run_answer(run, adapter.name, None)
+    response.headers["Location"] = location
+    return answer
 
 
 @router.get("/adapters/{name}/runs", responses=problems(404), dependencies=[needs("status:read")])
-def list_runs(name: str, context: TheContext, caller: TheCaller) -> RunList:
+def list_runs(
+    name: str,
+    context: TheContext,
+    caller: TheCaller,
+    limit: Limit = A_PAGE,
+    cursor: Cursor = None,
+) -> RunList:
     """The adapter's runs, newest first."""
+    before = None if cursor is None else cursors.decode(_CURSOR, cursor)
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
+        rows = runs.page(session, adapter.id, before=before, limit=limit + 1)
         numbers = versions.numbers_by_run(session, adapter.id)
-        rows = runs.of_adapter(session, adapter.id)
-    return RunList(runs=[run_answer(row, adapter.name, numbers.get(row.id)) for row in rows])
+    shown = rows[:limit]
+    return RunList(
+        runs=[run_answer(row, adapter.name, numbers.get(row.id)) for row in shown],
+        next=cursors.encode(_CURSOR, shown[-1].id) if len(rows) > limit else None,
+    )
 
 
 @router.get("/runs/{run_id}", responses=problems(404), dependencies=[needs("status:read")])
-def get_run(
-    run_id: Annotated[int, Path(ge=1, le=LARGEST_ID)], context: TheContext, caller: TheCaller
-) -> RunAnswer:
+def get_run(run_id: RunId, context: TheContext, caller: TheCaller) -> RunAnswer:
     """One run and how far it is."""
     with context.database.read() as session:
         run = run_or_404(session, caller, run_id)
@@ -61,3 +94,88 @@ def get_run(
         version = versions.of_run(session, run.id)
     assert adapter is not None  # a foreign key
     return run_answer(run, adapter.name, None if version is None else version.number)
+
+
+@router.post(
+    "/runs/{run_id}/pause",
+    response_model=RunAnswer,
+    responses=_STEERED,
+    dependencies=[needs("train")],
+)
+def pause_run(
+    run_id: RunId,
+    context: TheContext,
+    caller: TheCaller,
+    idempotency: TheIdempotency,
+    response: Response,
+) -> RunAnswer | Response:
+    """Stop the run with a checkpoint, until it is resumed. A paused run stays as it is."""
+    return _steer(context, caller, idempotency, response, run_id, "pause")
+
+
+@router.post(
+    "/runs/{run_id}/resume",
+    response_model=RunAnswer,
+    responses=_STEERED,
+    dependencies=[needs("train")],
+)
+def resume_run(
+    run_id: RunId,
+    context: TheContext,
+    caller: TheCaller,
+    idempotency: TheIdempotency,
+    response: Response,
+) -> RunAnswer | Response:
+    """Queue a paused or interrupted run: it goes on from its last checkpoint."""
+    return _steer(context, caller, idempotency, response, run_id, "resume")
+
+
+@router.post(
+    "/runs/{run_id}/cancel",
+    response_model=RunAnswer,
+    responses=_STEERED,
+    dependencies=[needs("train")],
+)
+def cancel_run(
+    run_id: RunId,
+    context: TheContext,
+    caller: TheCaller,
+    idempotency: TheIdempotency,
+    response: Response,
+) -> RunAnswer | Response:
+    """End the run for good and remove its checkpoints; if it completes first, it is completed."""
+    return _steer(context, caller, idempotency, response, run_id, "cancel")
+
+
+def _steer(
+    context: Context,
+    caller: TheCaller,
+    idempotency: Idempotency,
+    response: Response,
+    run_id: int,
+    verb: Verb,
+) -> RunAnswer | Response:
+    with context.database.write() as session:
+        if (again := idempotency.replay(session)) is not None:
+            return again
+        run = run_or_404(session, caller, run_id)
+        adapter = adapters.by_id(session, run.adapter_id)
+        assert adapter is not None  # a foreign key
+        try:
+            steered = steer(session, run, verb, timestamp(now_ms()))
+        except SteeringError as error:
+            raise Refusal(409, str(error)) from None
+        if steered.changed:
+            run_log.note_steered(session, run)
+        answer = run_answer(run, adapter.name, None)
+        status = 200 if run.wanted is None else 202
+        idempotency.remember(session, status, answer, adapter_id=adapter.id)
+    if steered.stops_worker:
+        context.supervisor.stop_run(run.id)
+    if run.status == "cancelled":
+        remove_checkpoints(context.home, run.id)
+    if steered.changed:
+        run_log.tell(context.feed, run)
+        context.supervisor.wake()
+    response.status_code = status
+    return answer

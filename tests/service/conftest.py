@@ -1,11 +1,14 @@
 """Daemons: one for all the tests of a module that only talk to it, and fresh ones."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.service.daemon import Daemon, add_stand_in_model
+from tests.service.daemon import Daemon, add_stand_in_model, kill
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +34,23 @@ def home(tmp_path: Path) -> Path:
 def daemon(home: Path) -> Iterator[Daemon]:
     with Daemon(home) as daemon:
         yield daemon
+
+
+@pytest.fixture
+def ready(shared: Daemon) -> Iterator[Daemon]:
+    """The module's daemon with a fresh adapter that has examples."""
+    shared.name = f"adapter-{next(_numbers)}"
+    shared.script()
+    shared.create_adapter()
+    shared.post_examples()
+    yield shared
+    for pid in shared.worker_pids():
+        kill(pid)
+
+
+@pytest.fixture
+def own(daemon: Daemon) -> Daemon:
+    """A daemon of this test alone, with an adapter that has examples."""
+    daemon.create_adapter()
+    daemon.post_examples()
+    return daemon

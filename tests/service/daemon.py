@@ -1,5 +1,6 @@
 """A real daemon in a process of its own, on a real socket, with a home of its own."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -7,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,13 @@ class Daemon:
         run_id: int = response.json()["id"]
         return run_id
 
+    def spec(self, run_id: int) -> dict[str, Any]:
+        spec: dict[str, Any] = json.loads((self.home / f"runs/{run_id}/spec.json").read_text())
+        return spec
+
+    def steer(self, run_id: int, verb: str, **headers: str) -> httpx.Response:
+        return self.http.post(f"/v1/runs/{run_id}/{verb}", headers=headers)
+
     def run(self, run_id: int) -> dict[str, Any]:
         response = self.http.get(f"/v1/runs/{run_id}")
         assert response.status_code == 200, response.text
@@ -212,8 +221,22 @@ class Daemon:
         return pid
 
 
-def _has_ended(run: dict[str, Any]) -> bool:
-    return run["status"] not in ("queued", "running")
+@contextmanager
+def holding(lock: Path) -> Iterator[None]:
+    """Hold a lock file, as another process would."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def until(condition: Callable[[], Any], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def is_alive(pid: int) -> bool:

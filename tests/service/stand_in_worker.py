@@ -2,8 +2,8 @@
 
 It reads HOME/script.json for what to do: steps, seconds a step, metrics, and how to misbehave.
 Like the real one it takes worker.lock, reads the spec and its texts, leaves a checkpoint every five
-steps, goes on from the newest, obeys SIGTERM and the end of its standard input, and publishes a
-version folder by renaming it.
+steps, goes on from the newest, obeys SIGTERM and the end of its standard input, looks which of its
+examples are gone when something comes there, and publishes a version folder by renaming it.
 """
 
 import argparse
@@ -48,6 +48,8 @@ class Worker:
         self.spec = json.loads((home / "runs" / str(run_id) / "spec.json").read_text())
         self.checkpoints = home / "runs" / str(run_id) / "checkpoints"
         self.stop: str | None = None
+        self.look = threading.Event()
+        self.forgotten: dict[int, int] = {}
 
     def say(self, event: str, **fields: Any) -> None:
         try:
@@ -61,12 +63,21 @@ class Worker:
 
         def watch() -> None:
             while os.read(0, 4096):
-                pass
+                self.look.set()
             self.stop = self.stop or "daemon gone"
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN if self.script["deaf"] else on_term)
         if not self.script["deaf"]:
             threading.Thread(target=watch, daemon=True).start()
+
+    def forget(self, step: int) -> None:
+        """Look which examples are gone, as the real worker does between steps."""
+        ids = [*self.spec["train_example_ids"], *self.spec["holdout_example_ids"]]
+        with Database.open_readonly(self.home / "lorad.db") as database, database.read() as session:
+            gone = set(ids) - examples.existing(session, ids) - set(self.forgotten)
+        self.forgotten |= dict.fromkeys(gone, step)
+        if gone:
+            self.say("forgot", total=len(self.forgotten), step=step)
 
     def work(self) -> int:
         total = self.script["steps"]
@@ -76,6 +87,7 @@ class Worker:
         with Database.open_readonly(self.home / "lorad.db") as database, database.read() as session:
             texts = examples.load_texts(session, self.spec["train_example_ids"])
         assert texts
+        self.forget(begin or 0)
         self.say(
             "started",
             pid=os.getpid(),
@@ -91,6 +103,9 @@ class Worker:
             time.sleep(600)
         self.say("phase", phase="training")
         for step in range((begin or 0) + 1, total + 1):
+            if self.look.is_set():
+                self.look.clear()
+                self.forget(step - 1)
             if self.stop:
                 self.checkpoint(step - 1)
                 self.say("stopped", step=step - 1, reason=self.stop)
@@ -177,15 +192,18 @@ class Worker:
             "holdout_rows": [
                 {
                     "example_id": example_id,
-                    "label": "now",
                     "before": {"predicted": "later", "label_nll": 1.4},
                     "after": {"predicted": "now", "label_nll": 0.4},
                 }
                 for example_id in self.spec["holdout_example_ids"]
+                if example_id not in self.forgotten
             ],
             "engine": ENGINE,
             "seconds": 1.0,
-            "skipped_example_ids": [],
+            "skipped_example_ids": sorted(self.forgotten),
+            "forgotten": [
+                {"example_id": one, "from_step": step} for one, step in self.forgotten.items()
+            ],
             "cut_example_ids": [],
             "files": files,
         }

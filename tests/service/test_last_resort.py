@@ -16,6 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from service.app import create_app
 from service.auth import Authenticator, token_hash
 from service.home import Home
+from service.run_feed import RunFeed
 from service.settings import Settings
 from service.supervisor import Supervisor
 from storage import adapters, clients, runs
@@ -124,7 +125,7 @@ def test_an_error_of_ours_fails_its_run_and_the_queue_goes_on(
                 runs.enqueue(session, adapters.create(session, adapter(owner.id, name)).id).id
                 for name in ("first", "second")
             ]
-        supervisor = Supervisor(Settings(), home, database)
+        supervisor = Supervisor(Settings(), home, database, RunFeed())
         supervisor.start()
         deadline = time.monotonic() + 20
         ended: list[Run | None] = []

@@ -1,60 +1,17 @@
 """Runs from the trigger to their end, with a stand-in worker that speaks the real protocol."""
 
-import fcntl
-import itertools
 import json
 import os
 import signal
 import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.service.daemon import Daemon, add_stand_in_model, is_alive, kill
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def ready(shared: Daemon) -> Iterator[Daemon]:
-    """The module's daemon with a fresh adapter that has examples."""
-    shared.name = f"adapter-{next(_numbers)}"
-    shared.script()
-    shared.create_adapter()
-    shared.post_examples()
-    yield shared
-    for pid in shared.worker_pids():
-        kill(pid)
-
-
-@pytest.fixture
-def own(daemon: Daemon) -> Daemon:
-    """A daemon of this test alone, with an adapter that has examples."""
-    daemon.create_adapter()
-    daemon.post_examples()
-    return daemon
-
-
-@contextmanager
-def holding(lock: Path) -> Iterator[None]:
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def until(condition: Any, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from tests.service.daemon import Daemon, add_stand_in_model, holding, is_alive, kill, until
 
 
 def test_a_run_becomes_an_active_version(ready: Daemon) -> None:
@@ -277,7 +234,9 @@ def test_one_adapter_after_the_other(ready: Daemon) -> None:
     first, second = ready.train(), ready.train("mail")
     until(lambda: ready.run(first)["status"] == "running")
     assert ready.run(second)["status"] == "queued"
-    assert f"waits for run {first}" in ready.adapter("mail")["not_training_because"]
+    why = ready.adapter("mail")["not_training_because"]
+    assert f"run {second} waits for another training" in why
+    assert str(first) not in why.replace(str(second), "")
     seen = set()
     while ready.run(second)["status"] in ("queued", "running"):
         seen.add((ready.run(first)["status"], ready.run(second)["status"]))

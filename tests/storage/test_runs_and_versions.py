@@ -57,19 +57,28 @@ def test_begun_runs_go_first(database: Database, adapter: Adapter) -> None:
         assert runs.next_queued(session) is begun
 
 
-def test_what_a_dead_daemon_left_running_is_interrupted(
+def test_finished_and_vanished_runs_are_told_from_the_others(
     database: Database, adapter: Adapter
 ) -> None:
+    other = new_adapter(database, "mail")
     with database.write() as session:
-        run = runs.enqueue(session, adapter.id)
-        runs.start(session, run)
+        done = runs.enqueue(session, adapter.id)
+        runs.end(session, done, "cancelled", "because")
+        paused = runs.enqueue(session, other.id)
+        runs.end(session, paused, "paused", "because")
+        assert runs.finished(session, [done.id, paused.id, 99]) == {done.id, 99}
+        assert done.finished_at is not None
+        assert paused.finished_at is None
+
+
+def test_runs_are_paged_newest_first(database: Database, adapter: Adapter) -> None:
     with database.write() as session:
-        runs.interrupt_running(session, "the daemon ended")
+        for _ in range(5):
+            runs.end(session, runs.enqueue(session, adapter.id), "failed", "because")
     with database.read() as session:
-        kept = runs.latest(session, adapter.id)
-        assert kept is not None
-        assert (kept.status, kept.error) == ("interrupted", "the daemon ended")
-        assert runs.running(session) is None
+        first = runs.page(session, adapter.id, before=None, limit=3)
+        assert [run.id for run in first] == [5, 4, 3]
+        assert [run.id for run in runs.page(session, adapter.id, before=3, limit=3)] == [2, 1]
 
 
 def test_another_client_finds_nothing(database: Database, adapter: Adapter) -> None:
