@@ -45,7 +45,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 @router.get(
     "/{run_id}/events",
     responses=problems(404, 429) | _STREAM,
-    response_class=EventStream,
+    response_class=Response,
     dependencies=[needs("status:read")],
 )
 async def watch_run(

@@ -54,6 +54,11 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("POST", "/v1/adapters/{name}/runs"),
         ("GET", "/v1/adapters/{name}/runs"),
         ("GET", "/v1/runs/{run_id}"),
+        ("POST", "/v1/runs/{run_id}/pause"),
+        ("POST", "/v1/runs/{run_id}/resume"),
+        ("POST", "/v1/runs/{run_id}/cancel"),
+        ("POST", "/v1/runs/{run_id}/restart"),
+        ("GET", "/v1/runs/{run_id}/events"),
         ("GET", "/v1/adapters/{name}/versions"),
         ("GET", "/v1/adapters/{name}/versions/{number}"),
         ("GET", "/v1/adapters/{name}/versions/{number}/download"),
@@ -62,7 +67,7 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         problems = {
             status
             for status, response in operation["responses"].items()
-            if response["content"].get("application/problem+json")
+            if response.get("content", {}).get("application/problem+json")
             == {"schema": {"$ref": "#/components/schemas/Problem"}}
         }
         expected = {"401", "403", "422", "503"}
@@ -109,6 +114,20 @@ def use_clients(daemon: Daemon, use: Callable[..., Any]) -> None:
     use("POST", "/v1/clients/{name}/revoke", name="notes")
 
 
+def use_runs(daemon: Daemon, use: Callable[..., Any]) -> None:
+    daemon.script(steps=1000, step_seconds=0.05)
+    use("POST", "/v1/adapters/{name}/runs", json={})
+    use("GET", "/v1/runs/{run_id}")
+    use("POST", "/v1/runs/{run_id}/pause")
+    use("POST", "/v1/runs/{run_id}/resume")
+    use("POST", "/v1/runs/{run_id}/cancel")
+    daemon.wait_for(1, lambda run: run["status"] == "cancelled")
+    use("GET", "/v1/runs/{run_id}/events")
+    daemon.script()
+    use("POST", "/v1/runs/{run_id}/restart")
+    assert daemon.wait_until_ended(2)["status"] == "completed"
+
+
 def test_no_route_loads_torch_onnxruntime_or_the_trainer(
     home: Path, document: dict[str, Any]
 ) -> None:
@@ -136,9 +155,7 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         use("GET", "/v1/adapters/{name}/examples/{example_id}")
         change = {"json": {"too_long": "cut"}, "headers": {"If-Match": "*"}}
         use("PATCH", "/v1/adapters/{name}", **change)
-        use("POST", "/v1/adapters/{name}/runs", json={})
-        use("GET", "/v1/runs/{run_id}")
-        assert daemon.wait_until_ended(1)["status"] == "completed"
+        use_runs(daemon, use)
         use("GET", "/v1/adapters/{name}")
         use("GET", "/v1/adapters/{name}/runs")
         use("GET", "/v1/adapters/{name}/versions")
