@@ -7,7 +7,10 @@ from pydantic import Discriminator, Field, Tag
 from api_schemas.base import NEXT, Answer, AnswerText, ExternalId, InputText, Request, Timestamp
 
 MOST_EXAMPLES = 500
-"""Examples in one request."""
+"""Examples in one request of JSON."""
+
+MOST_LINES = 10_000
+"""Lines, and so examples, in one request of NDJSON."""
 
 Split = Literal["train", "holdout"]
 ExampleStatus = Literal["pending", "used", "expired"]

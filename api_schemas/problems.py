@@ -12,6 +12,9 @@ class FieldError(BaseModel):
 
     field: str = Field(examples=["body.examples[3].label"])
     message: str = Field(examples=["must not be blank"])
+    line: int | None = Field(
+        default=None, ge=1, description="Of a body of NDJSON: the line, counted from 1."
+    )
 
 
 class Problem(BaseModel):

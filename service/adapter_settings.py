@@ -11,7 +11,7 @@ from service.length import LengthCheck
 from service.models import Manifest
 from service.problems import Refusal, invalid
 from service.training_status import base_model_problem
-from storage import examples
+from storage import example_labels
 from storage.tables import Adapter
 
 _LABELS_NAMED = 10
@@ -108,7 +108,9 @@ def _check_max_tokens(max_tokens: int, model: Manifest) -> None:
 def _check_orphans(session: Session, adapter: Adapter, labels: list[str]) -> None:
     if adapter.labels is not None and set(adapter.labels) <= set(labels):
         return
-    total, orphans = examples.with_other_labels(session, adapter.id, labels, limit=_LABELS_NAMED)
+    total, orphans = example_labels.with_other_labels(
+        session, adapter.id, labels, limit=_LABELS_NAMED
+    )
     if total > 0:
         raise Refusal(
             409,
@@ -130,7 +132,7 @@ def _check_room(
     # A token is at least a byte, so shorter labels fit. Of the others only the longest are
     # measured; one that slips through fails a run, which then says what to do.
     room = lengths.measure(model, "", "").least
-    for label in examples.longest_labels(
+    for label in example_labels.longest_labels(
         session, adapter.id, at_least=max_tokens - room, limit=_LONGEST_LABELS
     ):
         least = lengths.measure(model, "", label).least

@@ -12,6 +12,8 @@ from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Security
 from fastapi.security import HTTPBearer
 
+from api_schemas.examples import PostedExample, PostedExamples
+from api_schemas.problems import Problem
 from service import problems
 from service.access_log import AccessLog
 from service.auth import Authenticator
@@ -31,7 +33,7 @@ from service.routes import (
     runs,
     versions,
 )
-from service.routes.responses import add_problem_schema, add_scopes
+from service.routes.responses import add_schemas, add_scopes
 from storage.database import READERS_MOST
 
 REQUEST_THREADS = READERS_MOST - 4
@@ -52,7 +54,7 @@ class LoradApp(FastAPI):
         with self._making:
             if self.openapi_schema is None:
                 document = super().openapi()
-                add_problem_schema(document)
+                add_schemas(document, Problem, PostedExample, PostedExamples)
                 add_scopes(document)
             assert self.openapi_schema is not None
             return self.openapi_schema

@@ -93,7 +93,10 @@ def problem_response(
     )
     left_out = None if problem.errors else {"errors"}
     return JSONResponse(
-        problem.model_dump(exclude=left_out), status, headers=headers, media_type=MEDIA_TYPE
+        problem.model_dump(exclude=left_out, exclude_none=True),
+        status,
+        headers=headers,
+        media_type=MEDIA_TYPE,
     )
 
 
@@ -119,7 +122,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    refusal = invalid(*((field_name(one["loc"]), _message(one)) for one in error.errors()))
+    refusal = invalid(*((field_name(one["loc"]), message_of(one)) for one in error.errors()))
     return problem_response(refusal.status_code, refusal.detail, refusal.errors)
 
 
@@ -165,7 +168,8 @@ def _unavailable(reason: str) -> Response:
     )
 
 
-def _message(error: Mapping[str, Any]) -> str:
+def message_of(error: Mapping[str, Any]) -> str:
+    """What pydantic says of one fault, without what was given."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     return str(error["msg"])

@@ -1,8 +1,8 @@
 """JSON as RFC 8259 means it, without what Python's parser lets through.
 
 Refused: bytes that aren't UTF-8, NaN and infinities (also as 1e999), the same key twice, lone
-surrogates, nesting deeper than `MOST_NESTING`. What belongs to a place in the document is reported
-with that place, so that a client learns which field was wrong.
+surrogates, nesting deeper than `MOST_NESTING`, more than `MOST_MEMBERS` members. What belongs to a
+place in the document is reported with that place, so that a client learns which field was wrong.
 """
 
 import json
@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 MOST_NESTING = 32
+
+MOST_MEMBERS = 20_000
+"""Members of all objects of a document: each that nobody expects costs a fault to be told."""
 
 Location = tuple[str | int, ...]
 
@@ -47,13 +50,24 @@ def loads(data: bytes) -> Any:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise JsonError(f"the JSON is not UTF-8: byte {error.start} can't be decoded") from None
+    members = 0
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal members
+        members += len(pairs)
+        if members > MOST_MEMBERS:
+            raise JsonError(f"the JSON has objects with more than {MOST_MEMBERS} members in all")
+        return _object(pairs)
+
     try:
         value = json.loads(
             text,
             parse_constant=_Misnumber,
             parse_float=_finite,
-            object_pairs_hook=_object,
+            object_pairs_hook=object_of,
         )
+    except JsonError:
+        raise
     except json.JSONDecodeError as error:
         raise JsonError(
             f"this is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"

@@ -12,6 +12,8 @@ from service import strict_json
 from service.context import Needs
 from service.problems import Refusal, field_name
 
+JSON = "application/json"
+
 
 class StrictRequest(Request):
     """A request whose ``json()`` refuses everything that isn't strict JSON."""
@@ -22,16 +24,7 @@ class StrictRequest(Request):
         Raises:
             Refusal: 400 where the body isn't JSON, 422 where a place in it can't be accepted.
         """
-        try:
-            return strict_json.loads(await self.body())
-        except strict_json.JsonError as error:
-            if not error.places:
-                raise Refusal(400, str(error)) from None
-            errors = [
-                FieldError(field=field_name(("body", *place)), message=message)
-                for place, message in error.places
-            ]
-            raise Refusal(422, str(error), errors) from None
+        return value_of(await self.body())
 
 
 class StrictRoute(APIRoute):
@@ -55,26 +48,50 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             if self.body_field is None:
                 return await handle(request)
-            _require_json(request)
+            require_content(request, JSON)
             return await handle(StrictRequest(request.scope, request.receive))
 
         return strict
 
 
-def _require_json(request: Request) -> None:
+def value_of(body: bytes) -> Any:
+    """The value of a JSON body.
+
+    Raises:
+        Refusal: 400 where the body isn't JSON, 422 where a place in it can't be accepted.
+    """
+    try:
+        return strict_json.loads(body)
+    except strict_json.JsonError as error:
+        if not error.places:
+            raise Refusal(400, str(error)) from None
+        errors = [
+            FieldError(field=field_name(("body", *place)), message=message)
+            for place, message in error.places
+        ]
+        raise Refusal(422, str(error), errors) from None
+
+
+def require_content(request: Request, *types: str) -> str:
+    """The media type of the body, which must be one of ``types``: the first where it is empty.
+
+    Raises:
+        Refusal: 415 if it is another one, not UTF-8, or compressed.
+    """
     headers = request.headers
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
-        return
+        return types[0]
     content = Message()
     content["content-type"] = headers.get("content-type", "")
     charset = content.get_content_charset("utf-8")
-    if content.get_content_type() != "application/json" or charset not in ("utf-8", "utf8"):
+    if content.get_content_type() not in types or charset not in ("utf-8", "utf8"):
         raise Refusal(
             415,
-            "expected the header 'Content-Type: application/json' (UTF-8)",
-            headers={"Accept": "application/json"},
+            f"expected the header 'Content-Type: {' or '.join(types)}' (UTF-8)",
+            headers={"Accept": ", ".join(types)},
         )
     if headers.get("content-encoding", "identity") != "identity":
         raise Refusal(
             415, "expected a body without Content-Encoding", headers={"Accept-Encoding": "identity"}
         )
+    return content.get_content_type()

@@ -11,7 +11,7 @@ from api_schemas.runs import Run as RunAnswer
 from api_schemas.training import TrainingOptions
 from api_schemas.versions import Metrics, VersionDetail
 from api_schemas.versions import Version as VersionAnswer
-from storage import examples, runs, versions
+from storage import example_labels, runs, versions
 from storage.examples import Counts
 from storage.tables import Adapter, Example, Run, Version
 
@@ -122,7 +122,7 @@ def version_detail(session: Session, row: Version, *, with_labels: bool) -> Vers
     """A version with its holdout rows, each with its example's label where that may be shown."""
     rows = row.manifest["holdout_rows"]
     ids = [one["example_id"] for one in rows if isinstance(one.get("example_id"), int)]
-    labels = examples.labels_of(session, row.adapter_id, ids) if with_labels else {}
+    labels = example_labels.labels_of(session, row.adapter_id, ids) if with_labels else {}
     return VersionDetail(
         **dict(version_answer(row)),
         holdout_rows=[one | {"label": labels.get(one.get("example_id"))} for one in rows],

@@ -4,21 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
-from sqlalchemy import LargeBinary, func, update
-from sqlalchemy import cast as as_type
+from sqlalchemy import update
 from sqlmodel import Session, col, select
 
+from storage import erasures
 from storage.clock import now_ms
 from storage.counting import ExampleCount
+from storage.forgetting import forget_digests
 from storage.split import split_of, text_hash
-from storage.tables import Adapter, Example, ExampleStatus, Split
+from storage.tables import Adapter, Example, Split
 
 T = TypeVar("T")
 
-MOST_TEXT_A_PAGE = 2 * 1024 * 1024
-"""Characters of text after which a page of examples ends early."""
-
-_ROWS_AT_ONCE = 50
 _IDS_A_QUERY = 500  # SQLite builds may allow no more than 999 parameters
 
 
@@ -62,27 +59,74 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Page:
-    """Some examples by id, and whether there are ``more`` after them."""
+class Conflict:
+    """The ``index``-th of the given examples contradicts another one in its ``field``."""
 
-    examples: list[Example]
-    more: bool
+    index: int
+    field: Literal["input", "split", "external_id"]
+    message: str
 
 
 class ExampleConflictError(Exception):
-    """The ``index``-th of the given examples contradicts another one in its ``field``."""
+    """Some of the given examples contradict others; ``conflicts`` lists each by its index."""
 
-    def __init__(
-        self, index: int, field: Literal["input", "split", "external_id"], message: str
-    ) -> None:
-        """Name the example, its field and what contradicts what."""
-        super().__init__(message)
-        self.index = index
-        self.field = field
+    def __init__(self, conflicts: list[Conflict]) -> None:
+        """Name the examples, their fields and what contradicts what."""
+        super().__init__("; ".join(conflict.message for conflict in conflicts))
+        self.conflicts = conflicts
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An example to be kept: in a new row, or in the ``row`` that it corrects."""
+
+    example: NewExample
+    split: Split
+    text_hash: bytes
+    row: Example | None
+
+    @property
+    def corrects(self) -> bool:
+        return self.row is not None and (self.row.input, self.row.label) != (
+            self.example.input,
+            self.example.label,
+        )
+
+    @property
+    def more_bytes(self) -> int:
+        before = 0 if self.row is None else _size(self.row.input) + _size(self.row.label)
+        return _size(self.example.input) + _size(self.example.label) - before
+
+    @property
+    def more_pending(self) -> int:
+        waits = self.row is not None and (self.row.status == "pending" or not self.corrects)
+        return int(self.split == "train" and not waits)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `keep` will do, and what it will add to what the client has: see `storage.usage`."""
+
+    steps: list[_Step]
+
+    @property
+    def more_bytes(self) -> int:
+        """By how many bytes the kept text grows; less than 0 where corrections are shorter."""
+        return sum(step.more_bytes for step in self.steps)
+
+    @property
+    def more_pending(self) -> int:
+        """By how many the training examples grow that wait for a training."""
+        return sum(step.more_pending for step in self.steps)
 
 
 def add(session: Session, adapter: Adapter, given: Sequence[NewExample]) -> list[Example]:
-    """Keep all of ``given`` (or, by raising, none) and return their rows in the same order.
+    """`plan` and `keep` in one."""
+    return keep(session, adapter, plan(session, adapter, given))
+
+
+def plan(session: Session, adapter: Adapter, given: Sequence[NewExample]) -> Plan:
+    """Decide what becomes of ``given``, in the writer's session; nothing is changed yet.
 
     An ``external_id`` that the adapter has already corrects that row: text and label change, it is
     pending again (unless nothing changed), and it keeps its split, which is fixed for the
@@ -90,50 +134,77 @@ def add(session: Session, adapter: Adapter, given: Sequence[NewExample]) -> list
     is never trained on.
 
     Raises:
-        ExampleConflictError: a split that contradicts an equal text or the row being corrected,
-            or one ``external_id`` twice in ``given``.
+        ExampleConflictError: splits that contradict an equal text or the row being corrected, or
+            one ``external_id`` twice in ``given``.
     """
     hashes = [text_hash(adapter.key, example.input) for example in given]
     known = dict(_known_splits(session, adapter, hashes))
     correcting = dict(_by_external_id(session, adapter, given))
-    seen: dict[str, int] = {}
-    rows: list[Example] = []
+    seen: set[str] = set()
+    steps: list[_Step] = []
+    conflicts: list[Conflict] = []
     for index, (example, digest) in enumerate(zip(given, hashes, strict=True)):
         row = None
         if example.external_id is not None:
-            first = seen.setdefault(example.external_id, index)
-            if first != index:
-                raise ExampleConflictError(
-                    index,
-                    "external_id",
-                    f"this external_id was given by item {first} already; send each one once",
-                )
+            if example.external_id in seen:
+                message = "this external_id occurs earlier in the request; send each one once"
+                conflicts.append(Conflict(index, "external_id", message))
+                continue
+            seen.add(example.external_id)
             row = correcting.get(example.external_id)
-        split = _split(index, example, row, known.get(digest), digest)
+        conflict = _split_conflict(index, example, row, known.get(digest))
+        if conflict is not None:
+            conflicts.append(conflict)
+            continue
+        split = row.split if row else example.split or known.get(digest) or split_of(digest)
         known[digest] = split
+        steps.append(_Step(example, split, digest, row))
+    if conflicts:
+        raise ExampleConflictError(conflicts)
+    return Plan(steps)
+
+
+def keep(session: Session, adapter: Adapter, plan: Plan) -> list[Example]:
+    """Keep what was planned in the same transaction; its rows in the order they were given.
+
+    An expired example that is corrected begins anew: its age counts from now. The text that a
+    correction replaces is to be erased, and no hash of it may stay.
+    """
+    rows = []
+    replaced = 0
+    for step in plan.steps:
+        row, example = step.row, step.example
         if row is None:
             row = Example(
                 adapter_id=adapter.id,
                 input=example.input,
                 label=example.label,
-                split=split,
+                split=step.split,
                 external_id=example.external_id,
-                text_hash=digest,
+                text_hash=step.text_hash,
             )
-        elif (row.input, row.label) != (example.input, example.label):
-            row.input, row.label, row.text_hash = example.input, example.label, digest
-            row.status, row.changed_at = "pending", now_ms()
+        elif step.corrects:
+            now = now_ms()
+            if row.status == "expired":
+                row.created_at = now
+            else:
+                replaced += 1
+            row.input, row.label, row.text_hash = example.input, example.label, step.text_hash
+            row.status, row.changed_at = "pending", now
         rows.append(row)
     session.add_all(rows)
     session.flush()
+    if replaced:
+        forget_digests(session, adapter.id)
+        erasures.grow(session, "correction", adapter.client_id, replaced)
     return rows
 
 
-def _split(
-    index: int, example: NewExample, row: Example | None, equal: Split | None, digest: bytes
-) -> Split:
+def _split_conflict(
+    index: int, example: NewExample, row: Example | None, equal: Split | None
+) -> Conflict | None:
     if row is not None and example.split not in (None, row.split):
-        raise ExampleConflictError(
+        return Conflict(
             index,
             "split",
             f"this external_id is a {row.split} example for life; leave split out, "
@@ -141,46 +212,17 @@ def _split(
         )
     wanted = row.split if row is not None else example.split
     if wanted is not None and equal is not None and wanted != equal:
-        raise ExampleConflictError(
+        return Conflict(
             index,
             "input" if row is not None else "split",
             f"the same text is a {equal} example already, and equal texts share a split; "
             f"send it as {equal}",
         )
-    return wanted or equal or split_of(digest)
+    return None
 
 
-def page(
-    session: Session,
-    adapter_id: int,
-    *,
-    after: int,
-    limit: int,
-    split: Split | None = None,
-    status: ExampleStatus | None = None,
-    external_id: str | None = None,
-) -> Page:
-    """Up to ``limit`` examples with ids above ``after``, by id, those that are as asked for.
-
-    They are fewer where their text is beyond `MOST_TEXT_A_PAGE` characters; at least one, if
-    there is any.
-    """
-    query = select(Example).where(Example.adapter_id == adapter_id, col(Example.id) > after)
-    if split is not None:
-        query = query.where(Example.split == split)
-    if status is not None:
-        query = query.where(Example.status == status)
-    if external_id is not None:
-        query = query.where(Example.external_id == external_id)
-    query = query.order_by(col(Example.id)).limit(limit + 1)
-    found: list[Example] = []
-    size = 0
-    for row in session.exec(query.execution_options(yield_per=_ROWS_AT_ONCE)):
-        if len(found) == limit or size > MOST_TEXT_A_PAGE:
-            return Page(found, more=True)
-        found.append(row)
-        size += len(row.input or "") + len(row.label or "")
-    return Page(found, more=False)
+def _size(text: str | None) -> int:
+    return len((text or "").encode())
 
 
 def find(session: Session, adapter_id: int, example_id: int) -> Example | None:
@@ -188,60 +230,6 @@ def find(session: Session, adapter_id: int, example_id: int) -> Example | None:
     return session.exec(
         select(Example).where(Example.adapter_id == adapter_id, Example.id == example_id)
     ).one_or_none()
-
-
-def labels_of(session: Session, adapter_id: int, ids: Sequence[int]) -> dict[int, str]:
-    """The labels of those of the examples that are still there with their text."""
-    found: dict[int, str] = {}
-    for part in _parts(ids):
-        rows = session.exec(
-            select(Example.id, Example.label).where(
-                Example.adapter_id == adapter_id, col(Example.id).in_(part)
-            )
-        )
-        found.update((row_id, label) for row_id, label in rows if label is not None)
-    return found
-
-
-def with_other_labels(
-    session: Session, adapter_id: int, labels: Sequence[str], *, limit: int
-) -> tuple[int, list[tuple[str, int]]]:
-    """How many kept examples have none of ``labels``, and their most frequent labels.
-
-    Of those, up to ``limit``, each with the number of examples that have it.
-    """
-    others = (
-        Example.adapter_id == adapter_id,
-        Example.status != "expired",
-        col(Example.label).not_in(labels),
-    )
-    total = session.exec(select(func.count()).select_from(Example).where(*others)).one()
-    if total == 0:
-        return 0, []
-    number = func.count()
-    rows = session.exec(
-        select(Example.label, number)
-        .where(*others)
-        .group_by(col(Example.label))
-        .order_by(number.desc(), col(Example.label))
-        .limit(limit)
-    )
-    return total, [(label, count) for label, count in rows if label is not None]
-
-
-def longest_labels(
-    session: Session, adapter_id: int, *, at_least: int, limit: int
-) -> Sequence[str]:
-    """Up to ``limit`` different labels of at least so many bytes, the longest first."""
-    size = func.length(as_type(col(Example.label), LargeBinary))
-    rows = session.exec(
-        select(Example.label)
-        .where(Example.adapter_id == adapter_id, size >= at_least)
-        .distinct()
-        .order_by(size.desc())
-        .limit(limit)
-    )
-    return [label for label in rows if label is not None]
 
 
 def counts(session: Session, adapter_id: int) -> Counts:
@@ -276,7 +264,7 @@ def ids(session: Session, adapter_id: int, split: Split) -> Sequence[int]:
 def load_texts(session: Session, ids: Sequence[int]) -> list[ExampleText]:
     """The examples with these ids, in this order, without those gone or expired."""
     found: dict[int, ExampleText] = {}
-    for part in _parts(ids):
+    for part in in_parts(ids):
         rows = session.exec(
             select(Example.id, Example.input, Example.label, Example.changed_at).where(
                 col(Example.id).in_(part), Example.status != "expired"
@@ -289,7 +277,7 @@ def load_texts(session: Session, ids: Sequence[int]) -> list[ExampleText]:
 def existing(session: Session, ids: Sequence[int]) -> set[int]:
     """Those of the ids whose example is still there, neither deleted nor expired."""
     found: set[int] = set()
-    for part in _parts(ids):
+    for part in in_parts(ids):
         found.update(
             session.exec(
                 select(col(Example.id)).where(
@@ -305,7 +293,7 @@ def mark_used(session: Session, ids: Sequence[int], *, unchanged_since: int) -> 
 
     The deleted and the expired stay what they are.
     """
-    for part in _parts(ids):
+    for part in in_parts(ids):
         session.exec(
             update(Example)
             .where(
@@ -320,7 +308,7 @@ def mark_used(session: Session, ids: Sequence[int], *, unchanged_since: int) -> 
 def _known_splits(
     session: Session, adapter: Adapter, hashes: Sequence[bytes]
 ) -> Iterator[tuple[bytes, Split]]:
-    for part in _parts(hashes):
+    for part in in_parts(hashes):
         rows = session.exec(
             select(Example.text_hash, Example.split)
             .where(Example.adapter_id == adapter.id, col(Example.text_hash).in_(part))
@@ -333,7 +321,7 @@ def _by_external_id(
     session: Session, adapter: Adapter, given: Sequence[NewExample]
 ) -> Iterator[tuple[str, Example]]:
     external_ids = [one.external_id for one in given if one.external_id is not None]
-    for part in _parts(external_ids):
+    for part in in_parts(external_ids):
         rows = session.exec(
             select(Example).where(
                 Example.adapter_id == adapter.id, col(Example.external_id).in_(part)
@@ -342,6 +330,7 @@ def _by_external_id(
         yield from ((row.external_id, row) for row in rows if row.external_id is not None)
 
 
-def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many at a time as a query may have parameters."""
     for start in range(0, len(values), _IDS_A_QUERY):
         yield values[start : start + _IDS_A_QUERY]

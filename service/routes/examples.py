@@ -2,33 +2,65 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Response
+from sqlmodel import Session
 
 from api_schemas.base import LARGEST_ID, ExternalId
 from api_schemas.examples import (
+    MOST_LINES,
     AcceptedExample,
     AcceptedExamples,
     ExampleList,
-    ExamplesBody,
     ExampleStatus,
     PostedExample,
+    PostedExamples,
     Split,
 )
 from api_schemas.examples import Example as ExampleAnswer
-from service.context import Context, TheCaller, TheContext, needs
+from service import ndjson
+from service.context import TheCaller, TheContext, needs
 from service.cursors import Cursor, decode, encode
-from service.idempotency import TheIdempotency
-from service.problems import invalid
-from service.routes.lookups import adapter_or_404, example_or_404
-from service.routes.responses import problems
-from service.strict_route import StrictRoute
+from service.door_check import check
+from service.idempotency import TheIdempotencyKey
+from service.posted import Posted, ThePosted
+from service.problems import Refusal
+from service.routes.lookups import adapter_or_404, client_or_401, example_or_404
+from service.routes.responses import problems, schema_of
+from service.strict_route import JSON, StrictRoute
 from service.views import example_answer
-from storage import examples
-from storage.examples import ExampleConflictError, NewExample
-from storage.tables import Adapter
+from storage import example_pages, examples, retention, usage
+from storage.clock import now_ms
+from storage.examples import ExampleConflictError
+from storage.tables import Adapter, Client, Example
+from storage.usage import QuotaError
 
 MOST_A_PAGE = 1000
 _LIST = "examples"
+
+_MORE_TO_EXPIRE = 1000
+"""Examples that may expire with a request beyond as many as it brings."""
+
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {
+                "schema": {
+                    "anyOf": [schema_of(PostedExample), schema_of(PostedExamples)],
+                }
+            },
+            ndjson.MEDIA_TYPE: {
+                "schema": {
+                    "type": "string",
+                    "description": f"A PostedExample on each line, at most {MOST_LINES} of them. "
+                    "Errors name the line.",
+                },
+                "example": '{"input": "See you at 8?", "label": "now"}\n'
+                '{"input": "Our newsletter", "label": "later", "external_id": "sms-17"}\n',
+            },
+        },
+    }
+}
 
 router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["examples"])
 
@@ -36,39 +68,36 @@ router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["exampl
 @router.post(
     "/{name}/examples",
     status_code=201,
-    responses=problems(404, 409, body=True),
+    responses=problems(404, 409, 429, body=True),
     response_model=AcceptedExamples,
+    openapi_extra=_BODY,
     dependencies=[needs("examples:write")],
 )
 def post_examples(
     name: str,
-    body: Annotated[ExamplesBody, Body()],
+    posted: ThePosted,
     context: TheContext,
     caller: TheCaller,
-    idempotency: TheIdempotency,
+    idempotency: TheIdempotencyKey,
 ) -> AcceptedExamples | Response:
-    """Keep one example, or many under ``examples``: all, or on any error none.
+    """Keep one example, or many, or one a line (NDJSON): all, or on any error none.
 
-    With the 201 they are on the disk. An `external_id` sent again corrects its example.
+    With the 201 they are on the disk. An `external_id` sent again corrects its example, also an
+    expired one, which then begins anew. Where the adapter has a bound (`max_examples`), the oldest
+    expire at once, and with them perhaps some of these.
     """
-    one = isinstance(body, PostedExample)
-    posted = [body] if isinstance(body, PostedExample) else body.examples
     with context.database.read() as session:
         if (again := idempotency.replay(session)) is not None:
             return again  # whatever the adapter has become since
         adapter = adapter_or_404(session, caller, name)
-    cut = _check(context, adapter, posted, one=one)
-    new = [NewExample(each.input, each.label, each.split, each.external_id) for each in posted]
+    cut = check(context.models, context.lengths, adapter, posted)
     with context.database.write() as session:
         if (again := idempotency.replay(session)) is not None:
             return again
         now = adapter_or_404(session, caller, name)
         if (now.id, now.revision) != (adapter.id, adapter.revision):
-            cut = _check(context, now, posted, one=one)
-        try:
-            rows = examples.add(session, now, new)
-        except ExampleConflictError as error:
-            raise invalid((_field(error.index, error.field, one=one), str(error))) from None
+            cut = check(context.models, context.lengths, now, posted)
+        rows = _keep(session, client_or_401(session, caller), now, posted)
         answer = AcceptedExamples(
             examples=[
                 AcceptedExample(id=row.id, split=row.split, cut_tokens=tokens)
@@ -76,7 +105,31 @@ def post_examples(
             ]
         )
         idempotency.remember(session, 201, answer, adapter_id=now.id)
+        expired = retention.expire(session, now, now_ms(), most=len(rows) + _MORE_TO_EXPIRE)
+    if expired:
+        context.supervisor.examples_changed(now.id)
     return answer
+
+
+def _keep(session: Session, client: Client, adapter: Adapter, posted: Posted) -> list[Example]:
+    try:
+        plan = examples.plan(session, adapter, posted.examples)
+    except ExampleConflictError as error:
+        posted.refuse(posted.fault(one.index, one.field, one.message) for one in error.conflicts)
+        raise
+    try:
+        usage.charge(
+            session,
+            client,
+            len(plan.steps),
+            plan.more_bytes,
+            now_ms(),
+            new_pending=plan.more_pending,
+        )
+    except QuotaError as error:
+        headers = {"Retry-After": str(error.retry_after_seconds)}
+        raise Refusal(429, str(error), headers=headers) from None
+    return examples.keep(session, adapter, plan)
 
 
 @router.get("/{name}/examples", responses=problems(404), dependencies=[needs("adapters:manage")])
@@ -98,7 +151,7 @@ def list_examples(
     after = 0 if cursor is None else decode(_LIST, cursor)
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
-        rows = examples.page(
+        rows = example_pages.page(
             session,
             adapter.id,
             after=after,
@@ -128,46 +181,3 @@ def get_example(
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
         return example_answer(example_or_404(session, adapter, example_id))
-
-
-def _check(
-    context: Context, adapter: Adapter, posted: list[PostedExample], *, one: bool
-) -> list[int]:
-    """Refuse what the adapter can't be trained on; return how many tokens each will lose."""
-    model = context.models.get(adapter.base_model)
-    errors: list[tuple[str, str]] = []
-    cut: list[int] = []
-    for index, example in enumerate(posted):
-        label, text = _field(index, "label", one=one), _field(index, "input", one=one)
-        if adapter.labels is not None and example.label not in adapter.labels:
-            errors.append((label, "must be one of the adapter's labels"))
-            continue
-        measure = context.lengths.measure(model, example.input, example.label)
-        over = max(0, measure.total - adapter.max_tokens)
-        cut.append(over)
-        if not measure.exact:
-            errors.append((label, f"the tokens of {model.name} can't spell this label exactly"))
-        elif measure.least >= adapter.max_tokens:
-            errors.append(
-                (
-                    label,
-                    f"has {measure.label} tokens and leaves no room for an input in "
-                    f"max_tokens = {adapter.max_tokens}",
-                )
-            )
-        elif over and adapter.too_long == "refuse":
-            errors.append(
-                (
-                    text,
-                    f"with its label and the chat template this is {measure.total} tokens, "
-                    f"and the adapter takes at most {adapter.max_tokens}; shorten it, or "
-                    "create the adapter with too_long = cut",
-                )
-            )
-    if errors:
-        raise invalid(*errors)
-    return cut
-
-
-def _field(index: int, name: str, *, one: bool) -> str:
-    return f"body.{name}" if one else f"body.examples[{index}].{name}"

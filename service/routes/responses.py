@@ -2,7 +2,11 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from api_schemas.problems import MEDIA_TYPE, Problem
+
+_SCHEMAS = "#/components/schemas/{model}"
 
 _MEANINGS = {
     400: "The body is not JSON.",
@@ -13,7 +17,7 @@ _MEANINGS = {
     410: "It was there, and its files are gone.",
     412: "The ETag in If-Match is no longer that of the thing.",
     413: "The body is larger than 2 MiB.",
-    415: "The body is not application/json.",
+    415: "The body is of no type that this route takes.",
     422: "Fields can't be accepted; `errors` names them.",
     428: "The header If-Match is needed here.",
     429: "Too much for now: `Retry-After` says for how many seconds.",
@@ -28,16 +32,22 @@ _WITH_BODY = (400, 413, 415)
 def problems(*statuses: int, body: bool = False) -> dict[int | str, dict[str, Any]]:
     """OpenAPI responses: those of every route, those of routes with a body, and ``statuses``."""
     every = sorted({*_ALWAYS, *statuses, *(_WITH_BODY if body else ())})
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    content = {MEDIA_TYPE: {"schema": schema_of(Problem)}}
     return {status: {"description": _MEANINGS[status], "content": content} for status in every}
 
 
-def add_problem_schema(document: dict[str, Any]) -> None:
-    """Put the schema of a problem where `problems` points to."""
-    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+def schema_of(model: type[BaseModel]) -> dict[str, str]:
+    """Where a schema stands that `add_schemas` puts into the document."""
+    return {"$ref": _SCHEMAS.format(model=model.__name__)}
+
+
+def add_schemas(document: dict[str, Any], *models: type[BaseModel]) -> None:
+    """Put these models where `problems` and `schema_of` point to."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(schema.pop("$defs"))
-    schemas["Problem"] = schema
+    for model in models:
+        schema = model.model_json_schema(ref_template=_SCHEMAS)
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
 
 
 def add_scopes(document: dict[str, Any]) -> None:

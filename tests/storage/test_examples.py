@@ -1,6 +1,6 @@
 import pytest
 
-from storage import adapters, examples
+from storage import adapters, example_pages, examples
 from storage.database import Database
 from storage.examples import Counts, ExampleConflictError, NewExample
 from storage.tables import Adapter
@@ -45,7 +45,7 @@ def test_the_same_external_id_corrects_its_row(database: Database, adapter: Adap
         [again] = examples.add(session, adapter, [NewExample("b", "later", external_id="sms-1")])
     assert again.id == row.id
     with database.read() as session:
-        [kept] = examples.page(session, adapter.id, after=0, limit=10).examples
+        [kept] = example_pages.page(session, adapter.id, after=0, limit=10).examples
     assert (kept.input, kept.label, kept.split, kept.status) == ("b", "later", "holdout", "pending")
 
 
@@ -57,7 +57,7 @@ def test_sending_the_same_again_changes_nothing(database: Database, adapter: Ada
     with database.write() as session:
         examples.add(session, adapter, [same])
     with database.read() as session:
-        [kept] = examples.page(session, adapter.id, after=0, limit=10).examples
+        [kept] = example_pages.page(session, adapter.id, after=0, limit=10).examples
     assert kept.status == "used"
 
 
@@ -66,7 +66,7 @@ def test_a_correction_can_not_change_the_split(database: Database, adapter: Adap
         examples.add(session, adapter, [NewExample("a", "now", "train", "sms-1")])
     with pytest.raises(ExampleConflictError) as caught, database.write() as session:
         examples.add(session, adapter, [NewExample("a", "now", "holdout", "sms-1")])
-    assert caught.value.field == "split"
+    assert [one.field for one in caught.value.conflicts] == ["split"]
 
 
 def test_a_correction_can_not_move_a_holdout_text_into_training(
@@ -77,14 +77,17 @@ def test_a_correction_can_not_move_a_holdout_text_into_training(
         examples.add(session, adapter, [NewExample("other", "now", "train", "sms-1")])
     with pytest.raises(ExampleConflictError) as caught, database.write() as session:
         examples.add(session, adapter, [NewExample("Asked later", "now", external_id="sms-1")])
-    assert caught.value.field == "input"
+    assert [one.field for one in caught.value.conflicts] == ["input"]
 
 
 def test_one_external_id_twice_in_a_batch_is_refused(database: Database, adapter: Adapter) -> None:
     batch = [NewExample(str(n), "now", external_id=name) for n, name in enumerate("abca")]
-    with pytest.raises(ExampleConflictError, match="item 0") as caught, database.write() as session:
+    with (
+        pytest.raises(ExampleConflictError, match="earlier") as caught,
+        database.write() as session,
+    ):
         examples.add(session, adapter, batch)
-    assert (caught.value.index, caught.value.field) == (3, "external_id")
+    assert [(one.index, one.field) for one in caught.value.conflicts] == [(3, "external_id")]
 
 
 def test_external_ids_belong_to_one_adapter(database: Database, adapter: Adapter) -> None:
@@ -94,7 +97,7 @@ def test_external_ids_belong_to_one_adapter(database: Database, adapter: Adapter
         [theirs] = examples.add(session, other, [NewExample("b", "now", external_id="1")])
     assert mine.id != theirs.id
     with database.read() as session:
-        [kept] = examples.page(session, adapter.id, after=0, limit=10).examples
+        [kept] = example_pages.page(session, adapter.id, after=0, limit=10).examples
     assert kept.input == "a"
 
 
@@ -122,8 +125,8 @@ def test_pages(database: Database, adapter: Adapter) -> None:
     with database.write() as session:
         examples.add(session, adapter, [NewExample(str(n), "now") for n in range(5)])
     with database.read() as session:
-        first = examples.page(session, adapter.id, after=0, limit=3)
-        rest = examples.page(session, adapter.id, after=first.examples[-1].id, limit=2)
+        first = example_pages.page(session, adapter.id, after=0, limit=3)
+        rest = example_pages.page(session, adapter.id, after=first.examples[-1].id, limit=2)
     assert [row.input for row in [*first.examples, *rest.examples]] == ["0", "1", "2", "3", "4"]
     assert (first.more, rest.more) == (True, False)
 
@@ -134,12 +137,12 @@ def test_a_page_of_long_texts_ends_early(database: Database, adapter: Adapter) -
         new = [NewExample(f"{number}{long}"[:100_000], "now") for number in range(60)]
         examples.add(session, adapter, new)
     with database.read() as session:
-        first = examples.page(session, adapter.id, after=0, limit=60)
+        first = example_pages.page(session, adapter.id, after=0, limit=60)
         assert len(first.examples) == 21  # the first beyond 2 Mi characters is the last
         found = first
         total = len(found.examples)
         while found.more:
-            found = examples.page(session, adapter.id, after=found.examples[-1].id, limit=60)
+            found = example_pages.page(session, adapter.id, after=found.examples[-1].id, limit=60)
             total += len(found.examples)
     assert total == 60
 
