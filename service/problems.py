@@ -122,7 +122,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    refusal = invalid(*((field_name(one["loc"]), message_of(one)) for one in error.errors()))
+    faults = [(field_name(one["loc"]), message_of(one)) for one in error.errors()]
+    refusal = invalid(*dict.fromkeys(faults))  # FastAPI tells of a parameter as often as it is used
     return problem_response(refusal.status_code, refusal.detail, refusal.errors)
 
 

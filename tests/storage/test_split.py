@@ -87,6 +87,6 @@ def test_a_contradicting_split_is_refused(
         database.write() as session,
     ):
         examples.add(session, adapter, batch)
-    assert (caught.value.index, caught.value.field) == (1, "split")
+    assert [(one.index, one.field) for one in caught.value.conflicts] == [(1, "split")]
     with database.read() as session:
         assert examples.counts(session, adapter.id).train == (0 if in_one_batch else 1)
