@@ -3,8 +3,8 @@
 `step-00000040/` holds the adapter, the optimizer's moments and a state file; `manifest.json` has
 the hash of each and the identity of the run. The newest whose hashes hold is resumed; a damaged one
 is passed over; one of another base, rank, target set or example list is refused. The previous
-checkpoint stays until the next is published. One that takes the place of another of the same step
-is `step-00000040.0001/`, and counts as the newer.
+checkpoint stays until the next is published. One that takes the place of all before it, also of
+the same step, is `step-00000040.0001/`, and counts as the newer.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def save_checkpoint(
     """
     final = folder / f"step-{checkpoint.step:08d}"
     same = [path for path in _newest_first(folder) if path.name.startswith(final.name)]
-    if replacing and same:
-        final = folder / f"{final.name}.{_revision(same[0]) + 1:04d}"
+    if replacing:
+        number = _revision(same[0]) + 1 if same else 1
+        final = folder / f"{final.name}.{number:04d}"
     elif any(_is_whole(path) for path in same):
         return
     else:
@@ -80,6 +81,16 @@ def save_checkpoint(
         raise OSError(f"expected {final.name} as it was written, found it damaged; check the disk")
     for old in _newest_first(folder)[1 if replacing else _KEEP :]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def finish_replacing(folder: Path) -> None:
+    """Remove what a replacing checkpoint left of the earlier ones because of a kill."""
+    ordered = _newest_first(folder)
+    for place, path in enumerate(ordered):
+        if _revision(path) and _is_whole(path):
+            for old in ordered[place + 1 :]:
+                shutil.rmtree(old, ignore_errors=True)
+            return
 
 
 def _write(final: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:

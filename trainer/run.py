@@ -25,7 +25,12 @@ import torch
 
 from npu.engine import Engine, open_engine
 from npu.weights import FrozenWeights
-from trainer.checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from trainer.checkpoint import (
+    Checkpoint,
+    finish_replacing,
+    load_newest_checkpoint,
+    save_checkpoint,
+)
 from trainer.dataset import batch_ids
 from trainer.durable import file_sha256, published
 from trainer.environment import environment_record, first_difference, merge_engine_reports
@@ -115,6 +120,7 @@ class Run:
         for folder in (self._checkpoints, (self.home / self._version).parent):
             for unfinished in folder.glob(".tmp-*"):
                 shutil.rmtree(unfinished, ignore_errors=True)
+        finish_replacing(self._checkpoints)
 
     def _produce_version(self) -> None:
         self._emit("phase", {"phase": "loading"})

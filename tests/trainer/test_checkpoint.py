@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import trainer.checkpoint
 from trainer.checkpoint import (
     Checkpoint,
     CheckpointMismatchError,
+    finish_replacing,
     load_newest_checkpoint,
     save_checkpoint,
 )
@@ -99,6 +102,64 @@ def test_another_computation_is_refused_naming_both(
         load_newest_checkpoint(tmp_path, replace(SPEC, **other))  # type: ignore[arg-type]
     for name in names:
         assert name in str(caught.value)
+
+
+def test_a_replacing_checkpoint_is_the_only_one_left(tmp_path: Path) -> None:
+    for step in (10, 20):
+        save_checkpoint(tmp_path, SPEC, checkpoint(step))
+    for attempt in range(1, 12):
+        replacing = replace(checkpoint(20), state={"attempt": attempt})
+        save_checkpoint(tmp_path, SPEC, replacing, replacing=True)
+        assert len(list(tmp_path.iterdir())) == 1
+        found = load_newest_checkpoint(tmp_path, SPEC)
+        assert found is not None
+        assert (found.step, found.state) == (20, {"attempt": attempt})
+    save_checkpoint(tmp_path, SPEC, checkpoint(20))  # as when it stops: there is a whole one
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000020.0011"]
+    save_checkpoint(tmp_path, SPEC, checkpoint(30))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-00000020.0011", "step-00000030"]
+
+
+@pytest.mark.parametrize("killed_in", ["_write", "_is_whole", "rmtree"])
+def test_killed_while_replacing_there_is_always_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_in: str
+) -> None:
+    save_checkpoint(tmp_path, SPEC, checkpoint(10))
+    save_checkpoint(tmp_path, SPEC, checkpoint(20))
+
+    def die(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if killed_in == "rmtree":
+            patched.setattr(trainer.checkpoint, "shutil", SimpleNamespace(rmtree=die))
+        else:
+            patched.setattr(trainer.checkpoint, killed_in, die)
+        with pytest.raises(KeyboardInterrupt):
+            save_checkpoint(
+                tmp_path, SPEC, replace(checkpoint(20), state={"new": 1}), replacing=True
+            )
+    found = load_newest_checkpoint(tmp_path, SPEC)
+    assert found is not None
+    assert found.step == 20
+    assert found.state == ({"loss": 20 / 7} if killed_in == "_write" else {"new": 1})
+    finish_replacing(tmp_path)
+    assert len(list(tmp_path.iterdir())) == (2 if killed_in == "_write" else 1)
+    assert load_newest_checkpoint(tmp_path, SPEC).state == found.state  # type: ignore[union-attr]
+    save_checkpoint(tmp_path, SPEC, replace(checkpoint(20), state={"new": 2}), replacing=True)
+    assert load_newest_checkpoint(tmp_path, SPEC).state == {"new": 2}  # type: ignore[union-attr]
+    assert len(list(tmp_path.glob("step-*"))) == 1
+
+
+def test_a_replacing_checkpoint_that_is_damaged_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_checkpoint(tmp_path, SPEC, checkpoint(20))
+    monkeypatch.setattr(trainer.checkpoint, "_is_whole", lambda path: False)
+    with pytest.raises(OSError, match="check the disk"):
+        save_checkpoint(tmp_path, SPEC, checkpoint(20), replacing=True)
+    assert (tmp_path / "step-00000020" / "manifest.json").exists()
 
 
 def test_an_unfinished_folder_is_invisible(tmp_path: Path) -> None:
