@@ -289,7 +289,7 @@ def existing(session: Session, ids: Sequence[int]) -> set[int]:
 
 
 def mark_used(session: Session, ids: Sequence[int], *, unchanged_since: int) -> None:
-    """Mark examples as used by a finished run, except those corrected after that time (ms).
+    """Mark pending examples as used by a finished run, except those corrected after that time (ms).
 
     The deleted and the expired stay what they are.
     """
@@ -299,7 +299,7 @@ def mark_used(session: Session, ids: Sequence[int], *, unchanged_since: int) -> 
             .where(
                 col(Example.id).in_(part),
                 col(Example.changed_at) <= unchanged_since,
-                col(Example.status) != "expired",
+                col(Example.status) == "pending",
             )
             .values(status="used")
         )

@@ -1,5 +1,6 @@
 """`lorad serve`: the daemon."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,9 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="CPU threads of new runs.")] = None,
 ) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM."""
+    # Of every annotation FastAPI asks whether it is of pydantic 1, and would load that (2 MB) to
+    # know; without it the answer is no.
+    sys.modules["pydantic.v1"] = None  # type: ignore[assignment]
     # Imported here, so that the other commands don't wait for a database and a web server.
     from service.daemon import DaemonError
     from service.daemon import serve as serve_home
