@@ -24,13 +24,16 @@ from service.problems import LastResort
 from service.routes import (
     adapters,
     clients,
+    device,
     docs,
     examples,
+    history,
     models,
     pairing,
     restart,
     run_events,
     runs,
+    schedule,
     versions,
 )
 from service.routes.responses import add_schemas, add_scopes
@@ -92,6 +95,9 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         versions,
         pairing,
         clients,
+        device,
+        schedule,
+        history,
     ):
         app.include_router(module.router, dependencies=[Security(_BEARER)])
     app.add_middleware(BodyLimit)

@@ -59,6 +59,10 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("POST", "/v1/runs/{run_id}/cancel"),
         ("POST", "/v1/runs/{run_id}/restart"),
         ("GET", "/v1/runs/{run_id}/events"),
+        ("GET", "/v1/device"),
+        ("GET", "/v1/schedule"),
+        ("PUT", "/v1/schedule"),
+        ("GET", "/v1/history"),
         ("GET", "/v1/adapters/{name}/versions"),
         ("GET", "/v1/adapters/{name}/versions/{number}"),
         ("GET", "/v1/adapters/{name}/versions/{number}/download"),
@@ -158,6 +162,11 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         use_runs(daemon, use)
         use("GET", "/v1/adapters/{name}")
         use("GET", "/v1/adapters/{name}/runs")
+        use("GET", "/v1/device")
+        schedule = use("GET", "/v1/schedule").json()
+        change = {"json": {"windows": schedule["windows"]}, "headers": {"If-Match": "*"}}
+        use("PUT", "/v1/schedule", **change)
+        use("GET", "/v1/history")
         use("GET", "/v1/adapters/{name}/versions")
         use("GET", "/v1/adapters/{name}/versions/{number}")
         use("GET", "/v1/adapters/{name}/versions/{number}/download")

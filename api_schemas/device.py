@@ -1,0 +1,51 @@
+"""The device: what there is room for, and what trains on it."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from api_schemas.base import Answer
+
+
+class Room(Answer):
+    """Bytes free and in all; null where the system doesn't say."""
+
+    free_bytes: int | None
+    total_bytes: int | None
+
+
+class Reading(Answer):
+    """A sensor's value, or why there is none."""
+
+    value: float | None
+    why: str | None
+
+
+class Engine(Answer):
+    """What computed the frozen products of the client's latest run, and why that engine."""
+
+    run: int
+    report: dict[str, Any]
+
+
+class Worker(Answer):
+    """The one process that trains."""
+
+    state: Literal["idle", "training", "waiting"]
+    run: int | None = Field(description="What it trains, if that is the client's own.")
+    because: str | None = Field(description="Why no queued run is started.")
+
+
+class Device(Answer):
+    """The device as the daemon sees it."""
+
+    storage: Room = Field(description="Of the file system of lorad's home folder.")
+    memory: Room = Field(description="Free: what can be had without swapping.")
+    database_bytes: int | None = Field(description="Told only to a token with the scope admin.")
+    worker: Worker
+    engine: Engine | None
+    battery: Reading = Field(description="Charge in percent.")
+    temperature: Reading = Field(description="Of the battery, in °C.")
+    gates: list[dict[str, Any]] = Field(
+        description="Conditions for training with their verdicts. This version has none."
+    )

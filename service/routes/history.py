@@ -1,0 +1,65 @@
+"""GET /v1/history: what happened to the caller's adapters and runs."""
+
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Query, Request
+
+from api_schemas.history import HistoryEntry, HistoryPage
+from api_schemas.scopes import ADMIN
+from service import cursors
+from service.auth import Caller
+from service.context import TheCaller, TheContext, needs
+from service.cursors import A_PAGE, Cursor, Limit
+from service.guard import CALLER
+from service.routes.responses import problems
+from service.strict_route import StrictRoute
+from service.views import timestamp
+from storage import history
+
+_CURSOR = "history"
+
+router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["device"])
+
+
+@router.get("/history", responses=problems(404), dependencies=[needs("status:read")])
+def list_history(
+    request: Request,
+    context: TheContext,
+    caller: TheCaller,
+    limit: Limit = A_PAGE,
+    cursor: Cursor = None,
+    adapter: Annotated[str | None, Query(max_length=64, description="Its name.")] = None,
+    kind: Annotated[str | None, Query(max_length=40, examples=["run-failed"])] = None,
+) -> HistoryPage:
+    """The newest first. The daemon keeps the last 10,000 entries of each client.
+
+    A token with the scope admin, unless it acts for another client, also gets what concerns the
+    whole daemon.
+    """
+    before = None if cursor is None else cursors.decode(_CURSOR, cursor)
+    sender = cast(Caller, request.scope[CALLER])
+    with context.database.read() as session:
+        rows = history.page(
+            session,
+            caller.id,
+            before=before,
+            limit=limit + 1,
+            adapter=adapter,
+            kind=kind,
+            with_daemon=sender.may(ADMIN) and sender.id == caller.id,
+        )
+    shown = rows[:limit]
+    return HistoryPage(
+        entries=[
+            HistoryEntry(
+                id=row.id,
+                at=timestamp(row.at),
+                kind=row.kind,
+                message=row.message,
+                adapter=row.adapter,
+                run=row.run_id,
+            )
+            for row in shown
+        ],
+        next=cursors.encode(_CURSOR, shown[-1].id) if len(rows) > limit else None,
+    )

@@ -1,0 +1,51 @@
+"""GET /v1/device."""
+
+from pathlib import Path
+
+from service import device
+from tests.service.apps import pair
+from tests.service.daemon import Daemon, holding, until
+
+
+def test_the_device_says_what_it_has_and_does(ready: Daemon) -> None:
+    answer = ready.http.get("/v1/device").json()
+    for room in (answer["storage"], answer["memory"]):
+        assert 0 < room["free_bytes"] <= room["total_bytes"]
+    assert answer["worker"] == {"state": "idle", "run": None, "because": None}
+    assert answer["database_bytes"] >= (ready.home / "lorad.db").stat().st_size
+    assert answer["battery"] == {"value": None, "why": "no sensor is read by this version"}
+    assert answer["temperature"] == answer["battery"]
+    assert answer["gates"] == []
+    with holding(ready.home / "worker.lock"):
+        run_id = ready.train()
+        until(lambda: ready.http.get("/v1/device").json()["worker"]["state"] == "waiting")
+        assert "worker.lock" in ready.http.get("/v1/device").json()["worker"]["because"]
+    ready.wait_until_ended(run_id)
+    engine = ready.http.get("/v1/device").json()["engine"]
+    assert engine["run"] == run_id
+    assert engine["report"]["engine"] == "stand_in"
+    assert engine["report"]["why"] == "a test"
+
+
+def test_another_clients_training_is_only_another_training(ready: Daemon) -> None:
+    ready.wait_until_ended(ready.train())
+    ready.script(steps=1000, step_seconds=0.05)
+    run_id = ready.train()
+    ready.wait_for(run_id, lambda run: run["step"] >= 1)
+    assert ready.http.get("/v1/device").json()["worker"]["run"] == run_id
+    with pair(ready, "device-app") as app:
+        answer = app.http.get("/v1/device").json()
+    assert answer["worker"] == {"state": "training", "run": None, "because": None}
+    assert answer["engine"] is None
+    assert answer["database_bytes"] is None
+
+
+def test_what_the_system_does_not_say_is_null(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert device.memory(missing).free_bytes is None
+    assert device.storage(missing).free_bytes is None
+    assert device.database_bytes(missing) == 0
+    odd = tmp_path / "meminfo"
+    odd.write_text("MemTotal:       2048 kB\nMemAvailable: many kB\nHuge: 3\n\n")
+    assert device.memory(odd).total_bytes == 2048 * 1024
+    assert device.memory(odd).free_bytes is None
