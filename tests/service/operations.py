@@ -1,0 +1,53 @@
+"""Every operation of the API, walked through by the daemon's own OpenAPI document."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tests.service.daemon import Daemon
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A method and a path, who may use it (None: whoever, without a token), and what it takes."""
+
+    method: str
+    path: str
+    scopes: tuple[str, ...] | None
+    queries: frozenset[str]
+    takes_body: bool
+
+    @property
+    def places(self) -> list[str]:
+        """The names in braces in its path."""
+        return re.findall(r"{(\w+)}", self.path)
+
+    def send(self, http: httpx.Client, places: dict[str, Any], **options: Any) -> tuple[int, str]:
+        """The status and body of the answer; a stream that begins is not read."""
+        path = self.path.format(**{name: places.get(name, "x") for name in self.places})
+        headers = {"If-Match": "*"} | options.pop("headers", {})
+        with http.stream(self.method, path, headers=headers, **options) as response:
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                return response.status_code, ""
+            return response.status_code, response.read().decode("utf-8", "replace")
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def every(daemon: Daemon) -> Iterator[Operation]:
+    """The operations of the document."""
+    document = daemon.http.get("/openapi.json").json()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parameters = operation.get("parameters", [])
+            yield Operation(
+                method.upper(),
+                path,
+                tuple(operation["x-scopes"]) if "security" in operation else None,
+                frozenset(one["name"] for one in parameters if one["in"] == "query"),
+                "requestBody" in operation,
+            )
