@@ -46,13 +46,8 @@ class Needs:
         self.any_of = any_of
 
     async def __call__(self, request: Request) -> None:
-        """Refuse with 403 who has none of them. Says nothing about what exists.
-
-        The body has arrived by now, which may have taken long, so the token is looked at again.
-        """
-        caller = cast(Caller, request.scope[CALLER])
-        if not cast(Context, request.app.state.context).authenticator.still_valid(caller):
-            raise Refusal(401, "the token or its scopes were changed while the request arrived")
+        """Refuse with 403 who has none of them. Says nothing about what exists."""
+        caller = await _sender(request)
         if self.any_of and not caller.may(*self.any_of):
             raise Refusal(
                 403,
@@ -74,7 +69,16 @@ TheContext = Annotated[Context, Depends(_context)]
 
 
 async def _sender(request: Request) -> Caller:
-    return cast(Caller, request.scope[CALLER])
+    """Who the guard let in, if the token still stands: the body may have taken long to arrive."""
+    caller = cast(Caller, request.scope[CALLER])
+    if not cast(Context, request.app.state.context).authenticator.still_valid(caller):
+        raise Refusal(
+            401,
+            "the token was revoked or replaced, or its scopes were changed, while the request "
+            "arrived; send it again with the token you have now",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    return caller
 
 
 TheSender = Annotated[Caller, Depends(_sender)]
@@ -89,7 +93,7 @@ async def _caller(
         Query(max_length=64, description="Act on the things of this client (scope admin only)."),
     ] = None,
 ) -> Caller:
-    caller = cast(Caller, request.scope[CALLER])
+    caller = await _sender(request)
     if client is None or client == caller.name:
         return caller
     if not caller.may(ADMIN):

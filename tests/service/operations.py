@@ -9,6 +9,26 @@ import httpx
 
 from tests.service.daemon import Daemon
 
+LABEL = "canary-label"
+
+BODIES: dict[str, Any] = {
+    "POST /v1/adapters": {"name": "new", "base_model": "tiny"},
+    "POST /v1/adapters/{name}/examples": {"input": "hello", "label": LABEL},
+    "POST /v1/adapters/{name}/runs": {},
+    "PATCH /v1/adapters/{name}": {"max_tokens": 100},
+    "PATCH /v1/clients/{name}": {},
+    "POST /v1/pair": {"code": "00000000"},
+    "POST /v1/pairing-codes": {"name": "another", "scopes": ["train"]},
+    "PUT /v1/schedule": {"windows": [{"days": ["mon"], "from": "23:00", "to": "07:00"}]},
+}
+"""A valid body for each operation that takes one."""
+
+QUERIES: dict[str, dict[str, str]] = {
+    "DELETE /v1/adapters/{name}/examples": {"all": "true"},
+    "GET /v1/hello": {"nonce": "A" * 22, "key": "nobody"},
+}
+"""A valid query for each operation that needs one."""
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -24,6 +44,14 @@ class Operation:
     def places(self) -> list[str]:
         """The names in braces in its path."""
         return re.findall(r"{(\w+)}", self.path)
+
+    def valid(self) -> dict[str, Any]:
+        """A valid body and query, as options of `send`."""
+        found: dict[str, Any] = {"params": QUERIES.get(str(self), {})}
+        if self.takes_body:
+            assert str(self) in BODIES, f"say in BODIES what {self} takes"
+            found["json"] = BODIES[str(self)]
+        return found
 
     def send(self, http: httpx.Client, places: dict[str, Any], **options: Any) -> tuple[int, str]:
         """The status and body of the answer; a stream that begins is not read."""

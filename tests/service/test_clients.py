@@ -73,21 +73,27 @@ def test_a_revoked_token_stops_at_once_and_the_data_stays(daemon: Daemon) -> Non
         assert renewed.http.get("/v1/adapters").json()["adapters"][0]["name"] == "phone"
 
 
-def test_a_body_that_arrives_after_the_revocation_changes_nothing(daemon: Daemon) -> None:
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-ndjson"])
+def test_a_body_that_arrives_after_the_revocation_changes_nothing(
+    daemon: Daemon, content_type: str
+) -> None:
     app = pair(daemon, "notes")
-    body = b'{"name": "phone", "base_model": "tiny"}'
+    app.http.post("/v1/adapters", json={"name": "phone", "base_model": "tiny"})
+    body = b'{"input": "hello", "label": "now"}'
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=30) as connection:
         connection.sendall(
-            b"POST /v1/adapters HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n"
-            b"Authorization: Bearer %s\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % (daemon.port, app.token.encode(), len(body)) + body[:5]
+            b"POST /v1/adapters/phone/examples HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n"
+            b"Connection: close\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"
+            b"Content-Length: %d\r\n\r\n%s"
+            % (daemon.port, app.token.encode(), content_type.encode(), len(body), body[:5])
         )
         time.sleep(0.3)  # the guard has let it in by now
         daemon.http.post("/v1/clients/notes/revoke")
         connection.sendall(body[5:])
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 401"), answer
-    assert daemon.http.get("/v1/adapters?client=notes").json()["adapters"] == []
+    phone = daemon.http.get("/v1/adapters/phone?client=notes").json()
+    assert phone["examples"]["bytes"] == 0
 
 
 def test_rotating_gives_new_credentials_and_the_old_stop(daemon: Daemon) -> None:

@@ -1,7 +1,7 @@
 """A client sees nothing of another's: not its things, and not whether they exist.
 
-The operations come from the OpenAPI document, so that a new one can't be forgotten: it has to say
-here what a valid request of it looks like, or these tests fail.
+The operations come from the OpenAPI document, so that a new one can't be forgotten: where it
+takes a body, `operations` has to say what a valid one looks like.
 """
 
 import json
@@ -15,22 +15,10 @@ import pytest
 
 from tests.service.apps import App, pair
 from tests.service.daemon import Daemon, add_stand_in_model
-from tests.service.operations import Operation, every
+from tests.service.operations import LABEL, Operation, every
 
 THEIR_NAME, THEIR_ADAPTER, THEIR_ID = "secret-diary-app", "hidden-diary", "their-external-id"
-THEIR_TEXT, THEIR_LABEL = "dear diary, nobody may know", "canary-label"
-
-BODIES: dict[str, Any] = {
-    "POST /v1/adapters": {"name": "new", "base_model": "tiny"},
-    "PUT /v1/schedule": {"windows": []},
-    "POST /v1/adapters/{name}/examples": {"input": "hello", "label": THEIR_LABEL},
-    "POST /v1/adapters/{name}/runs": {},
-    "PATCH /v1/adapters/{name}": {"max_tokens": 100},
-    "PATCH /v1/clients/{name}": {},
-}
-QUERIES: dict[str, dict[str, str]] = {
-    "DELETE /v1/adapters/{name}/examples": {"all": "true"},
-}
+THEIR_TEXT, THEIR_LABEL = "dear diary, nobody may know", LABEL
 
 
 @dataclass
@@ -111,14 +99,6 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
             yield Two(daemon, they, we, theirs, nobodys, ours)
 
 
-def options(operation: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {"params": QUERIES.get(str(operation), {})}
-    if operation.takes_body:
-        assert str(operation) in BODIES, f"say in BODIES what {operation} takes"
-        found["json"] = BODIES[str(operation)]
-    return found
-
-
 def test_anothers_things_are_as_if_they_did_not_exist(two: Two) -> None:
     before = two.their_state()
     seen = 0
@@ -126,9 +106,9 @@ def test_anothers_things_are_as_if_they_did_not_exist(two: Two) -> None:
         if not operation.places:
             continue
         for places in mixtures(operation, two):
-            theirs = operation.send(two.we.http, two.ours | places, **options(operation))
+            theirs = operation.send(two.we.http, two.ours | places, **operation.valid())
             absent = {name: two.nobodys[name] for name in places}
-            nobodys = operation.send(two.we.http, two.ours | absent, **options(operation))
+            nobodys = operation.send(two.we.http, two.ours | absent, **operation.valid())
             assert theirs == nobodys, str(operation)
             expected = 403 if operation.scopes == ("admin",) else 404
             assert theirs[0] == expected, (str(operation), theirs[1])
@@ -183,7 +163,7 @@ def test_acting_for_another_is_for_admins(two: Two) -> None:
             continue
         answers = []
         for name in (THEIR_NAME, "nobody"):
-            asked = options(operation)
+            asked = operation.valid()
             asked["params"] = asked["params"] | {"client": name}
             answers.append(operation.send(two.we.http, two.ours, **asked))
         assert answers[0] == answers[1], str(operation)

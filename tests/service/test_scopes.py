@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import httpx
 import pytest
@@ -44,10 +43,10 @@ def wardrobe(shared: Daemon) -> Iterator[Wardrobe]:
         yield Wardrobe(shared, stack)
 
 
-def send(operation: Operation, http: httpx.Client, **options: Any) -> tuple[int, str]:
-    if operation.takes_body:
-        options.setdefault("json", {})
-    return operation.send(http, NONSENSE, **options)
+def send(operation: Operation, http: httpx.Client, **query: str) -> tuple[int, str]:
+    valid = operation.valid()
+    valid["params"] = valid["params"] | query
+    return operation.send(http, NONSENSE, **valid)
 
 
 def test_every_operation_says_who_may_use_it(shared: Daemon) -> None:
@@ -66,7 +65,12 @@ def test_all_the_other_scopes_together_do_not_open(shared: Daemon, wardrobe: War
             continue
         others = [s for s in SCOPES if s not in (*operation.scopes, ADMIN)]
         http = wardrobe.with_scopes(*others)
-        status, text = send(operation, http)
+        answers = {
+            send(operation, http),
+            send(operation, http, limit="0", client="x" * 99),
+            operation.send(http, NONSENSE, json={"no": "body of it"}),
+        }
+        [(status, text)] = answers
         assert status == 403, (str(operation), text)
         for scope in operation.scopes:
             assert scope in text
@@ -91,9 +95,9 @@ def test_admin_alone_opens_everything_for_every_client(shared: Daemon, wardrobe:
         status, text = send(operation, admin)
         assert status not in (401, 403) or operation.scopes is None, (str(operation), text)
         if "client" in operation.queries:
-            status, text = send(operation, admin, params={"client": name})
+            status, text = send(operation, admin, client=name)
             assert status not in (401, 403), (str(operation), text)
-            status, text = send(operation, admin, params={"client": "nobody"})
+            status, text = send(operation, admin, client="nobody")
             assert (status, "no client of that name" in text) == (404, True), str(operation)
 
 
