@@ -1,14 +1,21 @@
 """Runs: asking for a training, and watching it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from api_schemas.base import Answer, Request, Timestamp
 from api_schemas.training import TrainingOptions
 
 RunStatus = Literal[
     "queued", "running", "paused", "interrupted", "completed", "failed", "cancelled"
+]
+
+
+# Programs made from OpenAPI documents often know no tuples, but do know lists of two numbers.
+StepLoss = Annotated[
+    tuple[int, float],
+    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}),
 ]
 
 
@@ -33,7 +40,7 @@ class Run(Answer):
     epoch: float | None
     loss: float | None = Field(description="Of the last step: mean NLL per label token.")
     learning_rate: float | None
-    losses: list[tuple[int, float]] = Field(description="Pairs of step and loss, thinned out.")
+    losses: list[StepLoss] = Field(description="Pairs of step and loss, thinned out.")
     evaluated: int | None
     evaluating_total: int | None
     resumed_from: int | None = Field(description="The step of the checkpoint it went on from.")

@@ -36,7 +36,7 @@ from service.routes import (
     schedule,
     versions,
 )
-from service.routes.responses import add_schemas, add_scopes
+from service.routes.responses import add_answers_to_parameters, add_schemas, add_scopes
 from storage.database import READERS_MOST
 
 REQUEST_THREADS = READERS_MOST - 4
@@ -58,6 +58,7 @@ class LoradApp(FastAPI):
             if self.openapi_schema is None:
                 document = super().openapi()
                 add_schemas(document, Problem, PostedExample, PostedExamples)
+                add_answers_to_parameters(document)
                 add_scopes(document)
             assert self.openapi_schema is not None
             return self.openapi_schema

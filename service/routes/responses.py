@@ -27,6 +27,8 @@ _MEANINGS = {
 
 _ALWAYS = (401, 403, 422, 503, 507)
 _WITH_BODY = (400, 413, 415)
+_BROUGHT = {"client": 404, "Idempotency-Key": 409, "If-Match": 412}
+"""What a parameter may be answered with, whatever the route does."""
 
 
 def problems(*statuses: int, body: bool = False) -> dict[int | str, dict[str, Any]]:
@@ -48,6 +50,16 @@ def add_schemas(document: dict[str, Any], *models: type[BaseModel]) -> None:
         schema = model.model_json_schema(ref_template=_SCHEMAS)
         schemas.update(schema.pop("$defs", {}))
         schemas[model.__name__] = schema
+
+
+def add_answers_to_parameters(document: dict[str, Any]) -> None:
+    """Document what the parameters bring along that many operations share."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            names = {parameter["name"] for parameter in operation.get("parameters", ())}
+            brought = [status for name, status in _BROUGHT.items() if name in names]
+            for status, response in problems(*brought).items():
+                operation["responses"].setdefault(str(status), response)
 
 
 def add_scopes(document: dict[str, Any]) -> None:
