@@ -31,12 +31,21 @@ _RETRY_HINT = b"retry: 2000\n\n"
 
 router = APIRouter(prefix="/v1/runs", route_class=StrictRoute, tags=["runs"])
 
+_EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "`snapshot` (the run), then `status`, `started`, `phase`, `evaluating`, "
         "`step`, `checkpoint`, `forgot` and `version` with the fields of the run that changed, "
         "and at last `end` (the run).",
-        "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+        "content": {MEDIA_TYPE: {"schema": _EVENT}},
     },
     204: {"description": "The events have been read to their end: don't ask again."},
 }

@@ -68,6 +68,20 @@ def test_an_app_from_its_pairing_to_its_adapter(daemon: Daemon) -> None:
             lorad.adapter("../no such?")
 
 
+def test_events_of_a_live_run_to_its_end(daemon: Daemon) -> None:
+    daemon.script(steps=12, step_seconds=0.05)
+    with Lorad(pair(daemon.port, pairing_code(daemon))) as lorad:
+        lorad.request("POST", "/v1/adapters", {"name": "inbox", "base_model": "tiny"})
+        lorad.post_examples("inbox", [text(number) for number in range(40)])
+        run = lorad.train("inbox")["id"]
+        events = list(lorad.events(run))
+        assert events[0][0] == "snapshot"
+        assert events[-1][0] == "end"
+        assert events[-1][1]["status"] == "completed"
+        steps = [data["step"] for event, data in events if event == "step"]
+        assert steps == sorted(set(steps))
+
+
 def test_a_wrong_code_is_refused_and_a_replaced_pairing_is_told(daemon: Daemon) -> None:
     with pytest.raises(LoradError) as refused:
         pair(daemon.port, "00000000")
