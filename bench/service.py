@@ -108,16 +108,15 @@ def measure(scratch: Path, plan: Plan, source: str | None = None) -> dict[str, A
     found |= starts(home, plan)
     posted = texts()
     with Daemon(home) as daemon:
-        connection = daemon.connect()
-        adapter = create_adapter(connection, ADAPTER)
+        adapter = create_adapter(daemon.connect(), ADAPTER)
         found |= bare(home, posted, plan)
         found |= throughput(daemon, posted, plan)
         time.sleep(plan.settle_seconds)
         found["rss_mb_after_100k"] = daemon.memory_mb()
         found["rss_peak_mb"] = daemon.memory_mb("VmHWM")
-        found |= latencies(connection, posted, plan, "")
-        found |= while_training(connection, posted, plan)
-        kept = connection.expect(200, "GET", ADDRESS)["examples"]
+        found |= latencies(daemon.connect(), posted, plan, "")
+        found |= while_training(daemon, posted, plan)
+        kept = daemon.connect().expect(200, "GET", ADDRESS)["examples"]
     rows = kept["train"] + kept["holdout"]
     found["bytes_per_example"] = round(database_bytes(home) / rows, 1)
     found["text_bytes_per_example"] = round(kept["bytes"] / rows, 1)
@@ -185,9 +184,9 @@ def throughput(daemon: Daemon, posted: Texts, plan: Plan) -> dict[str, Any]:
         "post_per_second": rate(1, plan.singles, 1),
         "post_per_second_8_clients": rate(CLIENTS, plan.singles, 1),
         "batch_100_examples_per_second": rate(1, plan.batches, 100),
+        "ndjson_1000_examples_per_second": rate(1, plan.batches // 2, 1000, NDJSON),
     }
-    connection = daemon.connect()
-    kept = connection.expect(200, "GET", ADDRESS)["examples"]
+    kept = daemon.connect().expect(200, "GET", ADDRESS)["examples"]
     missing = plan.kept - kept["train"] - kept["holdout"]
     found["batch_examples_per_second"] = rate(1, missing // 500, 500)
     return found
@@ -214,8 +213,9 @@ def latencies(connection: Connection, posted: Texts, plan: Plan, suffix: str) ->
     return found
 
 
-def while_training(connection: Connection, posted: Texts, plan: Plan) -> dict[str, Any]:
+def while_training(daemon: Daemon, posted: Texts, plan: Plan) -> dict[str, Any]:
     """The same latencies while a worker trains another adapter."""
+    connection = daemon.connect()
     create_adapter(connection, TRAINED, training={"steps": STEPS})
     rows = [row | {"split": "train"} for row in take(posted, 64)]
     rows += [row | {"split": "holdout"} for row in take(posted, 32)]
