@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.sqlite import insert
 from sqlmodel import Session, col, delete, func, select
 
@@ -59,25 +60,37 @@ class Usage:
     pending: int
 
 
+# Built once: an expression takes longer to put together than to run, and every POST runs these.
+_TODAY = select(DailyUsage.examples).where(
+    DailyUsage.client_id == bindparam("client"), DailyUsage.day == bindparam("day")
+)
+_KEPT = select(
+    func.coalesce(func.sum(ExampleCount.bytes), 0),
+    func.coalesce(
+        func.sum(ExampleCount.examples).filter(
+            col(ExampleCount.status) == "pending", col(ExampleCount.split) == "train"
+        ),
+        0,
+    ),
+).where(
+    col(ExampleCount.adapter_id).in_(
+        select(Adapter.id).where(Adapter.client_id == bindparam("client"))
+    )
+)
+_COUNT = insert(DailyUsage).on_conflict_do_update(
+    index_elements=["client_id", "day"],
+    set_={"examples": DailyUsage.examples + insert(DailyUsage).excluded.examples},
+)
+_FORGET = delete(DailyUsage).where(
+    col(DailyUsage.client_id) == bindparam("client"), col(DailyUsage.day) <= bindparam("last")
+)
+
+
 def of_client(session: Session, client_id: int, now_ms: int) -> Usage:
     """What the client has used of its quotas."""
-    today = session.exec(
-        select(DailyUsage.examples).where(
-            DailyUsage.client_id == client_id, DailyUsage.day == now_ms // DAY_MS
-        )
-    ).one_or_none()
-    kept = select(
-        func.coalesce(func.sum(ExampleCount.bytes), 0),
-        func.coalesce(
-            func.sum(ExampleCount.examples).filter(
-                col(ExampleCount.status) == "pending", col(ExampleCount.split) == "train"
-            ),
-            0,
-        ),
-    ).where(
-        col(ExampleCount.adapter_id).in_(select(Adapter.id).where(Adapter.client_id == client_id))
-    )
-    size, pending = session.exec(kept).one()
+    this_day = {"client": client_id, "day": now_ms // DAY_MS}
+    today = session.exec(_TODAY, params=this_day).one_or_none()
+    size, pending = session.exec(_KEPT, params={"client": client_id}).one()
     return Usage(today or 0, size, pending)
 
 
@@ -121,15 +134,5 @@ def charge(
 
 
 def _count(session: Session, client_id: int, day: int, examples: int) -> None:
-    row = insert(DailyUsage).values(client_id=client_id, day=day, examples=examples)
-    session.execute(
-        row.on_conflict_do_update(
-            index_elements=["client_id", "day"],
-            set_={"examples": DailyUsage.examples + row.excluded.examples},
-        )
-    )
-    session.execute(
-        delete(DailyUsage).where(
-            col(DailyUsage.client_id) == client_id, col(DailyUsage.day) <= day - _DAYS_KEPT
-        )
-    )
+    session.execute(_COUNT, {"client_id": client_id, "day": day, "examples": examples})
+    session.execute(_FORGET, {"client": client_id, "last": day - _DAYS_KEPT})
