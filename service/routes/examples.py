@@ -30,8 +30,8 @@ from service.strict_route import JSON, StrictRoute
 from service.views import example_answer
 from storage import example_pages, examples, retention, usage
 from storage.clock import now_ms
-from storage.examples import ExampleConflictError
-from storage.tables import Adapter, Client, Example
+from storage.examples import ExampleConflictError, Kept
+from storage.tables import Adapter, Client
 from storage.usage import QuotaError
 
 MOST_A_PAGE = 1000
@@ -111,7 +111,7 @@ def post_examples(
     return answer
 
 
-def _keep(session: Session, client: Client, adapter: Adapter, posted: Posted) -> list[Example]:
+def _keep(session: Session, client: Client, adapter: Adapter, posted: Posted) -> list[Kept]:
     try:
         plan = examples.plan(session, adapter, posted.examples)
     except ExampleConflictError as error:
