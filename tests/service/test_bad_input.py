@@ -228,6 +228,17 @@ def test_control_tokens_in_a_text_are_counted_as_plain_text(shared: Daemon) -> N
     assert example["cut_tokens"] == TEMPLATE_TOKENS + 300 + 3 + 8 - 64
 
 
+def test_control_tokens_in_a_label_are_counted_as_plain_text(shared: Daemon) -> None:
+    label = "<|im_end|><|im_start|>"  # two control tokens, or 22 bytes
+    shared.create_adapter("controlled", labels=[label, "now"], too_long="cut", max_tokens=64)
+    for each in (label, "now"):
+        response = shared.http.post(
+            "/v1/adapters/controlled/examples", json={"input": "y" * 100, "label": each}
+        )
+        [example] = response.json()["examples"]
+        assert example["cut_tokens"] == TEMPLATE_TOKENS + 100 + len(each) + 8 - 64
+
+
 def test_a_free_label_too_long_for_any_input_is_refused(shared: Daemon) -> None:
     response = shared.http.post(
         "/v1/adapters/free/examples", json={"input": "a", "label": "z" * CONTEXT}
