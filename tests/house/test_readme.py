@@ -1,4 +1,4 @@
-"""README.md names every command, every setting and every route there is."""
+"""README.md names every command and setting; it and the page for apps name every route."""
 
 import importlib
 import pkgutil
@@ -17,6 +17,7 @@ from service.settings import Settings
 from tests.house.repository import ROOT
 
 README = (ROOT / "README.md").read_text()
+FOR_APPS = (ROOT / "service/for_apps/README.md").read_text()
 
 
 def commands(group: TyperGroup, path: str) -> Iterator[str]:
@@ -62,7 +63,7 @@ def test_names_every_setting(setting: str) -> None:
 def test_names_every_route(path: str) -> None:
     """As a template or with real names in a curl line: /v1/runs/{id}, /v1/runs/7, /v1/runs/$RUN."""
     pattern = "[^/\\s]+".join(re.escape(part) for part in re.split(r"\{\w+\}", path))
-    assert re.search(pattern + r"(?![\w/])", README)
+    assert re.search(pattern + r"(?![\w/])", README + FOR_APPS)
 
 
 @pytest.mark.parametrize("command", ["make demo", "make test"])
