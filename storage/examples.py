@@ -315,6 +315,20 @@ def existing(session: Session, ids: Sequence[int]) -> set[int]:
     return found
 
 
+def last_changed(session: Session, ids: Sequence[int]) -> dict[int, int]:
+    """When the text of each example that still has one was last changed (ms since 1970 UTC)."""
+    found: dict[int, int] = {}
+    for part in in_parts(ids):
+        found.update(
+            session.exec(
+                select(Example.id, Example.changed_at).where(
+                    col(Example.id).in_(part), Example.status != "expired"
+                )
+            ).all()
+        )
+    return found
+
+
 def mark_used(session: Session, ids: Sequence[int], *, unchanged_since: int) -> None:
     """Mark pending examples as used by a finished run, except those corrected after that time (ms).
 

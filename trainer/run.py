@@ -7,9 +7,11 @@ checkpoints by steps and by time; the holdout measured before and after by one r
 with its measurements. What it refuses: another base than the spec names, a checkpoint of another
 computation, an adapter that training left unchanged, numbers that aren't finite.
 
-An example that is deleted (or expires) while the run is under way is forgotten: from the next step
-on nothing is computed from it, and its scores go. The ordered list of ids at the start and the step
-after which each one was forgotten are the run's data, so that a resumed run is still the same run.
+An example that is deleted, expires or is corrected while the run is at work is forgotten: from the
+next step on nothing is computed from that text, and its scores go. The ordered list of ids at the
+start and the step after which each one was forgotten are the run's data, so that a resumed run is
+still the same run. One that was corrected while the run stood still is trained on as it is now, and
+the version says that it isn't the same run.
 """
 
 from __future__ import annotations
@@ -209,10 +211,10 @@ class Run:
             self._save(replacing=True)
 
     def _heed_deletions(self, *, unasked: bool = False) -> bool:
-        """Forget examples that are no longer there, if any were deleted; True if it did.
+        """Forget examples whose text is no longer there; True if there were such.
 
-        If that can't be read the run stops at the next chance: going on could mean to train on
-        what was deleted.
+        It looks when the daemon says so, or `unasked`, because a notice can be lost. If it can't
+        be read the run stops at the next chance: going on could mean to train on what was deleted.
         """
         if not (self._requests.examples_changed() or unasked):
             return False
@@ -306,7 +308,7 @@ class Run:
                 or now - saved_at >= settings.checkpoint_every_seconds
                 or self.step == total
             ):
-                self._save()
+                self._save(replacing=self._heed_deletions(unasked=True))
                 saved_at, saved_step = now, self.step
 
     def _emit_step(self, result: BatchResult, rate: float, norm: float, seconds: float) -> None:

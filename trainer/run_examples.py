@@ -54,20 +54,22 @@ class RunExamples:
         return [one for one in wanted if one not in there]
 
     def gone(self) -> list[int]:
-        """Which of those at hand have been deleted or have expired, as the database says now.
+        """Which of those at hand aren't there any more with this text, as the database says now.
+
+        They have been deleted or corrected, or have expired, perhaps to be sent anew.
 
         Raises:
             UnreadableError: if it doesn't say.
         """
-        at_hand = self.data.ids()
+        at_hand = self.data.changed_at
         try:
             with Database.open_readonly(self._path) as database, database.read() as session:
-                kept = examples.existing(session, at_hand)
+                now = examples.last_changed(session, list(at_hand))
         except (DatabaseFileError, SchemaVersionError, SQLAlchemyError) as error:
             raise UnreadableError(
                 f"expected to read which examples are still there, found {type(error).__name__}"
             ) from None
-        return [one for one in at_hand if one not in kept]
+        return [one for one, then in at_hand.items() if now.get(one) != then]
 
     def correction_since(self, state: RunState) -> str | None:
         """A sentence about the first example whose text isn't the one that state knew, or None."""

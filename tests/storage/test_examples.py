@@ -35,6 +35,8 @@ def test_existing_leaves_out_the_deleted_and_the_expired(
         session.add(shell)
     with database.read() as session:
         assert examples.existing(session, [*ids, 999_999]) == {*ids} - {ids[3], ids[700]}
+        changed = examples.last_changed(session, [*ids, 999_999])
+    assert changed == {row.id: row.changed_at for row in rows if row not in (rows[3], shell)}
 
 
 def test_the_same_external_id_corrects_its_row(database: Database, adapter: Adapter) -> None:

@@ -151,6 +151,18 @@ def test_what_was_forgotten_stays_forgotten_when_it_is_sent_again(home: Path) ->
     assert manifest["metrics"]["train"] == 47
 
 
+def test_a_text_corrected_under_a_run_at_work_is_forgotten_without_a_notice(home: Path) -> None:
+    """At the latest when the next checkpoint is due: a holdout row's score is of the old label."""
+    write_spec(home, 1, **SETTINGS | {"checkpoint_every_steps": AT + 2})
+    events = run_to_the_end(home, 1, at("revive", LATER, HELD_OUT, event="step", step=AT))
+    manifest = manifest_of(home, events[-1])
+    assert manifest["forgotten"] == [
+        {"example_id": one, "from_step": AT + 2} for one in sorted((LATER, HELD_OUT))
+    ]
+    assert HELD_OUT not in [row["example_id"] for row in manifest["holdout_rows"]]
+    assert manifest["exact_resume"] is True
+
+
 @pytest.mark.parametrize("label", ["mute", "label-canary"])
 def test_an_example_corrected_while_the_run_is_stopped(home: Path, label: str) -> None:
     """With a label the run knows it is trained on anew; with another the run goes on without."""
