@@ -28,6 +28,10 @@ from storage.tables import Run, Version
 
 MANIFEST_NAME = "version.json"
 _CHUNK = 1 << 20
+_NOBODY_WANTS = {
+    "cancelled": "its run was cancelled before it was found",
+    "completed": "it has been deleted",  # a run is completed in the transaction of its version
+}
 
 _log = logging.getLogger("lorad.adoption")
 
@@ -36,8 +40,8 @@ class AdoptionError(Exception):
     """A version folder can't be taken in; the message says why."""
 
 
-class CancelledError(AdoptionError):
-    """The version's run was cancelled: nobody wants it."""
+class UnwantedError(AdoptionError):
+    """The version's run was cancelled, or the version itself deleted."""
 
 
 class Forgotten(BaseModel):
@@ -89,8 +93,8 @@ def adopt(database: Database, home: Home, path: str) -> Version:
         known = versions.of_run(session, run.id)
         if known is not None:
             return known
-        if run.status == "cancelled":
-            raise CancelledError(f"{path}: run {run.id} was cancelled before it was found")
+        if run.status in _NOBODY_WANTS:
+            raise UnwantedError(f"{path}: {_NOBODY_WANTS[run.status]}")
         active = versions.active(session, adapter.id)
         judgement = judge(
             manifest.metrics,
@@ -131,7 +135,8 @@ def adopt(database: Database, home: Home, path: str) -> Version:
 def adopt_orphans(database: Database, home: Home) -> None:
     """Take in every whole version folder that has no row; the log names those that aren't whole.
 
-    A folder that a worker finished although its run was cancelled meanwhile is removed.
+    The folder of a deleted version is removed, and one that a worker finished although its run was
+    cancelled meanwhile.
     """
     with database.read() as session:
         known = versions.paths(session)
@@ -140,7 +145,7 @@ def adopt_orphans(database: Database, home: Home) -> None:
         if path not in known:
             try:
                 adopt(database, home, path)
-            except CancelledError as error:
+            except UnwantedError as error:
                 _log.info("removed: %s", error)
                 shutil.rmtree(folder, ignore_errors=True)
             except AdoptionError as error:

@@ -21,7 +21,14 @@ _log = logging.getLogger("lorad.supervisor")
 
 
 def finish(
-    database: Database, home: Home, feed: RunFeed, run_id: int, end: RunEnd, *, daemon_ends: bool
+    database: Database,
+    home: Home,
+    feed: RunFeed,
+    run_id: int,
+    end: RunEnd,
+    *,
+    daemon_ends: bool,
+    look_for_version: bool,
 ) -> None:
     """Bring a running run to its end: completed if a whole version is there, else as wanted.
 
@@ -31,7 +38,7 @@ def finish(
         run = runs.by_id(session, run_id)
     if run is not None and run.status == "running":
         path = home.version_path(run.adapter_id, run_id)
-        if (home.path / path).is_dir():
+        if look_for_version and (home.path / path).is_dir():
             try:
                 adopt(database, home, path)
             except AdoptionError as error:

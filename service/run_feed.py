@@ -49,7 +49,6 @@ class _Ring:
     stored: int  # the run's row tells at least what the events up to this number tell
     events: deque[FeedEvent] = field(default_factory=deque)
     watches: set["Watch"] = field(default_factory=set)
-    gone: bool = False
 
 
 class Watch:
@@ -88,6 +87,8 @@ class RunFeed:
         self.boot = secrets.token_hex(4)
         self.closing = False
         """Set it to let every stream end soon; also from a signal handler."""
+        self.looks = 0
+        """How often `look_again` was called."""
         self._lock = threading.Lock()
         self._number = 0
         self._rings: OrderedDict[int, _Ring] = OrderedDict()
@@ -114,12 +115,11 @@ class RunFeed:
             if ring is not None and ring.events:
                 ring.stored = ring.events[-1].number
 
-    def forget(self, run_id: int) -> None:
-        """The run is deleted: its streams end."""
+    def look_again(self) -> None:
+        """Let every stream see whether its run is still there: some have been deleted."""
         with self._lock:
-            ring = self._rings.pop(run_id, None)
-            if ring is not None:
-                ring.gone = True
+            self.looks += 1
+            for ring in self._rings.values():
                 self._wake(ring)
 
     def watch(self, run_id: int, sender: int) -> Watch:

@@ -38,7 +38,9 @@ from storage.tables import Run
 _LOCK_POLL_SECONDS = 1.0
 _DATABASE_RETRY_SECONDS = 5.0
 _KILLED_SECONDS = 5.0
-_NOT_STARTED = RunEnd("interrupted", "stopped before its worker was started; trigger it again")
+_NOT_STARTED = RunEnd("queued", None)
+
+_OUR_ERROR = RunEnd("failed", "an error in lorad itself; its place is in the daemon's log")
 
 _log = logging.getLogger("lorad.supervisor")
 
@@ -131,6 +133,7 @@ class Supervisor:
 
         Call it after the commit that deleted the adapters: none of their runs is begun after it.
         """
+        self._feed.look_again()
         with self._guard:
             current = self._current
             if current is None or current.adapter_id not in adapter_ids:
@@ -197,10 +200,10 @@ class Supervisor:
             self._train(run)
         except Exception as error:  # no error of ours may end the queue
             log_unexpected(_log, f"run {run.id}", error)
-            self._finish(
-                run.id,
-                RunEnd("failed", "an error in lorad itself; its place is in the daemon's log"),
-            )
+            try:
+                self._finish(run.id, _OUR_ERROR, look_for_version=False)
+            except Exception as another:
+                log_unexpected(_log, f"the end of run {run.id}", another)
 
     def _train(self, run: Run) -> None:
         tell(self._feed, run)
@@ -244,7 +247,7 @@ class Supervisor:
         _log.info("run %d: worker ended with %d", run.id, exit_code)
         return end
 
-    def _finish(self, run_id: int, end: RunEnd) -> None:
+    def _finish(self, run_id: int, end: RunEnd, *, look_for_version: bool = True) -> None:
         while True:
             try:
                 finish(
@@ -254,6 +257,7 @@ class Supervisor:
                     run_id,
                     end,
                     daemon_ends=self._stopping.is_set(),
+                    look_for_version=look_for_version,
                 )
             except DatabaseError as error:
                 _log.error("the end of a run can't be written: %s", error.orig)

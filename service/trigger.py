@@ -25,7 +25,7 @@ def trigger(
         Refusal: 409 if a run is under way or paused, the base model is gone or another one, or
             there is nothing to train on.
     """
-    _require_base_model(context, adapter)
+    require_base_model(context, adapter)
     run = runs.unfinished(session, adapter.id)
     if run is None:
         changed = (
@@ -63,7 +63,7 @@ def start_over(
         Refusal: 409 if ``run`` is being trained, another one of the adapter is under way, the base
             model is gone or another one, or there is nothing to train on.
     """
-    _require_base_model(context, adapter)
+    require_base_model(context, adapter)
     unfinished = runs.unfinished(session, adapter.id)
     if unfinished is not None and (unfinished.id != run.id or run.status == "running"):
         raise Refusal(
@@ -87,7 +87,8 @@ def _options(context: Context, adapter: Adapter, run: Run) -> TrainingOptions:
         return TrainingOptions.model_validate(adapter.training)
 
 
-def _require_base_model(context: Context, adapter: Adapter) -> None:
+def require_base_model(context: Context, adapter: Adapter) -> None:
+    """Refuse with 409 what the adapter's base model doesn't allow to be trained."""
     problem = base_model_problem(context.models, adapter)
     if problem is not None:
         raise Refusal(409, problem)

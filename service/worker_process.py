@@ -140,8 +140,10 @@ class WorkerProcess:
         self._timers.append(timer)
 
     def _out_of_patience(self) -> None:
-        _log.warning("worker %d did not stop in time and is killed", self.pid)
-        self.kill()
+        with self._lock:
+            if not self._reaped:
+                _log.warning("worker %d did not stop in time and is killed", self.pid)
+                self._kill_group()
 
     def _kill_group(self) -> None:
         try:

@@ -99,8 +99,12 @@ class _RunStream:
         yield _RETRY_HINT
         feed = self.context.feed
         number = feed.number(last_event_id or "")
-        said_at = time.monotonic()
-        while not feed.closing and not self.watch.ring.gone and self._may_read():
+        said_at, looks = time.monotonic(), feed.looks
+        while not feed.closing and self._may_read():
+            if looks != feed.looks:
+                looks = feed.looks
+                if await self._read() is None:
+                    return
             events = None if number is None else feed.after(self.watch, number, _A_BATCH)
             if number is None or events is None:
                 number = feed.snapshot_number(self.watch)

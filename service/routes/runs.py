@@ -17,7 +17,7 @@ from service.routes.responses import problems
 from service.run_closing import remove_checkpoints
 from service.steering import SteeringError, Verb, steer
 from service.strict_route import StrictRoute
-from service.trigger import trigger
+from service.trigger import require_base_model, trigger
 from service.views import run_answer, timestamp
 from storage import adapters, runs, versions
 from storage.clock import now_ms
@@ -165,6 +165,8 @@ def _steer(
             steered = steer(session, run, verb, timestamp(now_ms()))
         except SteeringError as error:
             raise Refusal(409, str(error)) from None
+        if run.status == "queued" and steered.changed:
+            require_base_model(context, adapter)  # a run that can't be trained would fail for good
         if steered.changed:
             run_log.note_steered(session, run)
         answer = run_answer(run, adapter.name, None)

@@ -15,7 +15,7 @@ from service.home import Home
 from storage import adapters, clients, examples, history, runs, versions
 from storage.database import Database
 from storage.examples import NewExample
-from storage.tables import Adapter, Example, Run, RunStatus
+from storage.tables import Adapter, Example, Run, RunStatus, Version
 
 FILE = b"weights"
 
@@ -189,6 +189,19 @@ def test_a_cancelled_runs_version_is_removed_and_never_a_row(scene: Scene) -> No
     with scene.database.read() as session:
         assert versions.of_run(session, scene.run.id) is None
     assert scene.row().status == "cancelled"
+
+
+def test_a_deleted_version_is_removed_and_never_a_row_again(scene: Scene) -> None:
+    scene.spec()
+    scene.publish()
+    adopt(scene.database, scene.home, scene.path)
+    with scene.database.write() as session:
+        session.exec(delete(Version))
+    with pytest.raises(AdoptionError, match="has been deleted"):
+        adopt(scene.database, scene.home, scene.path)
+    adopt_orphans(scene.database, scene.home)
+    assert not (scene.home.path / scene.path).exists()
+    assert scene.row().status == "completed"
 
 
 def test_a_deleted_runs_version_is_refused_and_left(scene: Scene) -> None:

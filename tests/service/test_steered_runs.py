@@ -203,6 +203,20 @@ def test_a_version_that_comes_after_the_cancel_is_removed(own: Daemon) -> None:
     assert own.http.get(own.path("/versions")).json()["versions"] == []
 
 
+def test_a_paused_run_is_not_thrown_away_for_want_of_its_base_model(own: Daemon) -> None:
+    run_id = bring_to(own, "paused", None)
+    model = own.home / "models" / "tiny"
+    model.rename(own.home / "models" / "elsewhere")
+    response = own.steer(run_id, "resume")
+    assert response.status_code == 409
+    assert "tiny" in response.json()["detail"]
+    assert own.run(run_id)["status"] == "paused"
+    (own.home / "models" / "elsewhere").rename(model)
+    own.script()
+    assert own.steer(run_id, "resume").status_code == 200
+    assert own.wait_until_ended(run_id)["status"] == "completed"
+
+
 def test_steering_another_clients_or_no_run_is_404(ready: Daemon) -> None:
     for verb in (*VERBS, "restart"):
         response = ready.steer(987_654, verb)
