@@ -16,6 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from service.app import create_app
 from service.auth import Authenticator, token_hash
 from service.home import Home
+from service.penalty import Penalty
 from service.run_feed import RunFeed
 from service.settings import Settings
 from service.supervisor import Supervisor
@@ -28,10 +29,12 @@ TOKEN = "t" * 43
 
 
 class Broken:
-    """A context in which everything fails with an error that quotes a client's text."""
+    """A context in which everything behind the door fails with an error that quotes a client's text."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    penalty = Penalty()
+
+    def __init__(self, error: Exception, authenticator: Authenticator) -> None:
+        self.error, self.authenticator = error, authenticator
 
     def __getattr__(self, name: str) -> Any:
         raise self.error
@@ -39,7 +42,8 @@ class Broken:
 
 def ask(error: Exception) -> httpx.Response:
     owner = Client(id=1, name="owner", scopes=["admin"], token_hash=token_hash(TOKEN.encode()))
-    app = create_app(Broken(error), Authenticator([owner]), 80, "test")  # type: ignore[arg-type]
+    authenticator = Authenticator([owner])
+    app = create_app(Broken(error, authenticator), authenticator, 80, "test")  # type: ignore[arg-type]
 
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app)
