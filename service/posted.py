@@ -15,6 +15,7 @@ from service.context import TheContext
 from service.guard import CALLER
 from service.idempotency import TheIdempotencyKey, body_parts
 from service.problems import MOST_FIELD_ERRORS, Refusal, field_name, invalid, message_of
+from service.strict_json import MOST_VALUES
 from service.strict_route import JSON, require_content, value_of
 from storage.examples import NewExample
 
@@ -110,7 +111,7 @@ async def _of_lines(parts: AsyncIterator[bytes]) -> Posted:
 def _value_of_line(line: bytes) -> Any:
     if not line:
         raise strict_json.JsonError("the line is blank; only the end of the body may be")
-    return strict_json.loads(line)
+    return strict_json.loads(line, most_values=MOST_VALUES)
 
 
 def _within_line(error: strict_json.JsonError) -> str:

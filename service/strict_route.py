@@ -11,6 +11,7 @@ from api_schemas.problems import FieldError
 from service import strict_json
 from service.context import Needs
 from service.problems import Refusal, field_name
+from service.strict_json import MOST_VALUES
 
 JSON = "application/json"
 
@@ -61,7 +62,7 @@ def value_of(body: bytes) -> Any:
         Refusal: 400 where the body isn't JSON, 422 where a place in it can't be accepted.
     """
     try:
-        return strict_json.loads(body)
+        return strict_json.loads(body, most_values=MOST_VALUES)
     except strict_json.JsonError as error:
         if not error.places:
             raise Refusal(400, str(error)) from None

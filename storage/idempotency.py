@@ -1,6 +1,6 @@
 """Idempotency records: what a request with an Idempotency-Key was answered, for a day."""
 
-from sqlalchemy import delete, update
+from sqlalchemy import delete, func
 from sqlmodel import Session, col, select
 
 from storage.clock import now_ms
@@ -9,6 +9,9 @@ from storage.tables import Client
 
 KEPT_MS = 24 * 3600 * 1000
 """How long a record is kept, in milliseconds."""
+
+MOST_KEPT = 20_000
+"""Records kept of one client, so that keys can't fill the disk."""
 
 
 def find(session: Session, client_id: int, key: str) -> IdempotencyRecord | None:
@@ -23,10 +26,22 @@ def find(session: Session, client_id: int, key: str) -> IdempotencyRecord | None
 
 
 def keep(session: Session, record: IdempotencyRecord) -> None:
-    """Keep a record; those of all clients that are older than a day go."""
+    """Keep a record; those of all clients that are older than a day go.
+
+    Of a client that has more than `MOST_KEPT` the oldest go, a tenth at a time.
+    """
     session.exec(
         delete(IdempotencyRecord).where(col(IdempotencyRecord.created_at) <= now_ms() - KEPT_MS)
     )
+    own = IdempotencyRecord.client_id == record.client_id
+    if session.exec(select(func.count()).where(own)).one() >= MOST_KEPT:
+        oldest = (
+            select(IdempotencyRecord.id)
+            .where(own)
+            .order_by(col(IdempotencyRecord.id))
+            .limit(MOST_KEPT // 10)
+        )
+        session.exec(delete(IdempotencyRecord).where(col(IdempotencyRecord.id).in_(oldest)))
     session.add(record)
     session.flush()
 
@@ -34,15 +49,3 @@ def keep(session: Session, record: IdempotencyRecord) -> None:
 def hash_key(session: Session, client_id: int) -> bytes | None:
     """The 32 bytes that key the hashes of what the client sends; None if the client is gone."""
     return session.exec(select(Client.key).where(Client.id == client_id)).one_or_none()
-
-
-def drop_digests(session: Session, adapter_id: int) -> None:
-    """Forget what the adapter's recorded requests carried; their answers stay."""
-    session.exec(
-        update(IdempotencyRecord)
-        .where(
-            col(IdempotencyRecord.adapter_id) == adapter_id,
-            col(IdempotencyRecord.digest).is_not(None),
-        )
-        .values(digest=None)
-    )

@@ -225,7 +225,7 @@ def test_members_that_nobody_expects_do_not_fill_the_memory(shared: Daemon) -> N
         )
         assert response.status_code == 400
     grown = resident_kb(shared.process.pid) - before
-    assert grown < 24 * 1024, f"{grown} kB"
+    assert grown < 48 * 1024, f"{grown} kB"  # a fault told for each of them took 250 MB
 
 
 def test_the_document_describes_the_lines(shared: Daemon) -> None:

@@ -1,12 +1,13 @@
 import json
 import math
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.strict_json import MOST_NESTING, JsonError, loads
+from service.strict_json import MOST_NESTING, MOST_VALUES, JsonError, loads
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
@@ -89,3 +90,19 @@ def test_large_numbers_are_numbers() -> None:
     assert loads(b"-0.0") == 0.0
     assert math.copysign(1, loads(b"-0.0")) == -1
     assert loads(b"9" * 300) == int("9" * 300)
+
+
+@given(VALUES)
+def test_what_a_text_contains_is_no_value(value: Any) -> None:
+    text = json.dumps({"text": '"[],{},\\"' * 5000 + json.dumps(value) * 3})
+    assert loads(text.encode(), most_values=10) == json.loads(text)
+
+
+@pytest.mark.parametrize("one", ["[]", "{}", "0", '"a,b"', '{"a":1}'])
+def test_too_many_values_are_refused_before_they_are_read(one: str) -> None:
+    text = "[" + ",".join([one] * (MOST_VALUES * 2)) + "]"
+    began = time.process_time()
+    with pytest.raises(JsonError, match=str(MOST_VALUES)):
+        loads(text.encode(), most_values=MOST_VALUES)
+    assert time.process_time() - began < 0.1
+    assert len(loads(text.encode())) == MOST_VALUES * 2  # a file of our own may have them
