@@ -5,6 +5,7 @@ An address can carry names, queries and whatever a confused client puts there; t
 
 import logging
 import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,15 +15,17 @@ _log = logging.getLogger("lorad.access")
 class AccessLog:
     """Logs method, route, status and milliseconds of every request."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap the app."""
+    def __init__(self, app: ASGIApp, on_request: Callable[[], None]) -> None:
+        """Wrap the app; ``on_request`` is called as each request comes."""
         self._app = app
+        self._on_request = on_request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._on_request()
         started = time.perf_counter()
         status = 0
 

@@ -24,8 +24,10 @@ from service.problems import LastResort
 from service.routes import (
     adapters,
     clients,
+    deletion,
     device,
     docs,
+    erasures,
     examples,
     history,
     models,
@@ -96,6 +98,8 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         versions,
         pairing,
         clients,
+        deletion,
+        erasures,
         device,
         schedule,
         history,
@@ -104,5 +108,5 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
     app.add_middleware(BodyLimit)
     app.add_middleware(Guard, authenticator=authenticator, port=port, penalty=context.penalty)
     app.add_middleware(LastResort)
-    app.add_middleware(AccessLog)
+    app.add_middleware(AccessLog, on_request=context.eraser.note_request)
     return app

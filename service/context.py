@@ -7,6 +7,7 @@ from fastapi import Depends, Query, Request
 
 from api_schemas.scopes import ADMIN, Scope
 from service.auth import Authenticator, Caller
+from service.eraser import Eraser
 from service.guard import CALLER
 from service.home import Home
 from service.length import LengthCheck
@@ -32,6 +33,7 @@ class Context:
     lengths: LengthCheck
     authenticator: Authenticator
     supervisor: Supervisor
+    eraser: Eraser
     feed: RunFeed
     server_keys: ServerKeys
     desk: PairingDesk = field(default_factory=PairingDesk)

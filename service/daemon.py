@@ -18,6 +18,7 @@ from service.app import create_app
 from service.auth import Authenticator, owner_token, token_hash
 from service.context import Context
 from service.durable import write_durably
+from service.eraser import Eraser
 from service.home import Home
 from service.length import LengthCheck
 from service.locks import FileLock
@@ -106,6 +107,7 @@ def _serve(
     models = ModelFolder(home.models)
     feed = RunFeed()
     supervisor = Supervisor(settings, home, database, feed)
+    eraser = Eraser(home, database, supervisor)
     port: int = listener.getsockname()[1]
     context = Context(
         settings,
@@ -115,6 +117,7 @@ def _serve(
         LengthCheck(models),
         authenticator,
         supervisor,
+        eraser,
         feed,
         ServerKeys(master_key(home.server_key), port),
     )
@@ -135,7 +138,9 @@ def _serve(
             timeout_graceful_shutdown=_GOODBYE_SECONDS,
         ),
     )
+    eraser.remove_folders()
     supervisor.start()
+    eraser.start()
     try:
         with database.write() as session:
             history.add(session, "daemon-started", f"lorad {version} started")
@@ -147,6 +152,7 @@ def _serve(
     finally:
         home.daemon_file.unlink(missing_ok=True)
         supervisor.stop()
+        eraser.stop()
         _log.info("the daemon has ended")
 
 

@@ -122,6 +122,18 @@ class Idempotency:
         )
         idempotency.keep(session, record)
 
+    def amend(self, session: Session, answer: BaseModel) -> None:
+        """Let replays give this answer, which the request was given after all.
+
+        For what only shows after the transaction of the effect.
+        """
+        if self._key is None:
+            return
+        record = idempotency.find(session, self._sender.id, self._key)
+        if record is not None:
+            record.answer = record.answer | {_ANSWER: answer.model_dump(mode="json")}
+            session.add(record)
+
     def _digest(self, session: Session) -> bytes:
         key = idempotency.hash_key(session, self._sender.id)
         if key is None:

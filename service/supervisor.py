@@ -128,6 +128,12 @@ class Supervisor:
             if worker is not None and self._adapter_id() == adapter_id:
                 worker.tell_examples_changed()
 
+    @property
+    def adapter_in_training(self) -> int | None:
+        """The id of the adapter whose run is being trained, until its end is written."""
+        with self._guard:
+            return self._adapter_id()
+
     def abandon(self, adapter_ids: Collection[int]) -> bool:
         """Kill the worker of a run of these adapters; True once it is gone, False after 5 seconds.
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import QueuePool, StaticPool
 from sqlmodel import Session
 
 from storage.migrations import migrate, require_current
+from storage.scrub import scrub
 
 BUSY_TIMEOUT_MS = 5_000
 """How long SQLite itself waits for a lock held by another process (a backup, a shell)."""
@@ -68,17 +70,17 @@ class Database:
     def __init__(self, path: Path) -> None:
         """Open, create or migrate the file."""
         self.path = path
-        self._create_private_file()
+        self._file: int | None = _open_private(path)
         self._write_lock = threading.Lock()
         self._writer: Engine | None = _engine(path, "rwc", _WRITER_PRAGMAS, "BEGIN IMMEDIATE", 0)
         try:
             with self._writer.connect() as connection:
                 migrate(connection)
         except DatabaseError as error:
-            self._writer.dispose()
+            self._close_writer()
             raise DatabaseFileError(f"{path} can't be opened as a database: {error.orig}") from None
         except Exception:
-            self._writer.dispose()
+            self._close_writer()
             raise
         self._readers = _engine(path, "rw", _READER_PRAGMAS, "BEGIN", READERS_KEPT)
 
@@ -96,6 +98,7 @@ class Database:
         database.path = path
         database._write_lock = threading.Lock()
         database._writer = None
+        database._file = None
         database._readers = _engine(path, "ro", _READER_PRAGMAS, "BEGIN", READERS_KEPT)
         try:
             with database._readers.connect() as connection:
@@ -128,7 +131,7 @@ class Database:
             yield session
 
     def truncate_log(self) -> bool:
-        """Fold the write-ahead log into the file and empty it.
+        """Fold the write-ahead log into the file and empty it; deleted rows' copies may stay.
 
         Returns False, after `_TRUNCATE_PATIENCE_MS` at most, while somebody's read transaction
         needs the log; then as much of it is folded in as can be, and nothing is lost.
@@ -136,27 +139,102 @@ class Database:
         with self._write_lock:
             return self._truncate_log()
 
+    def erase(self) -> bool:
+        """Leave no byte of anything that was deleted before, in the file or in its log.
+
+        The log is emptied into the file, and what its pages don't use is zeroed (`storage.scrub`).
+        Returns False, with nothing zeroed, while a read transaction needs the log. Writers wait
+        meanwhile: about 20 ms for 100,000 short examples, once the file is in memory.
+
+        Raises:
+            storage.scrub.ScrubError: the file is too large or other than expected; `vacuum` helps.
+        """
+        with self._write_lock:
+            if not self._truncate_log():
+                return False
+            assert self._file is not None
+            with self._raw_writer() as cursor:
+                cursor.execute("BEGIN IMMEDIATE")  # keeps out other programs, a shell for one
+                try:
+                    if self._log_bytes():
+                        return False
+                    scrub(self._file)
+                finally:
+                    cursor.execute("ROLLBACK")
+            self._drop_page_cache()
+            return True
+
+    def vacuum(self, scratch: Path) -> bool:
+        """Write the whole file anew, without its free pages; whether that could be done.
+
+        False too while a reader needs the log, or if this SQLite can't be told where to build.
+
+        SQLite builds the new file beside the old one: as a file without a name in the folder
+        ``scratch``, never in memory. Writers wait until it is done. A kill at any point leaves the
+        old file or the new one.
+
+        Raises:
+            sqlalchemy.exc.OperationalError: the disk is full; nothing was changed.
+        """
+        with self._write_lock:
+            with self._raw_writer() as cursor:
+                where = str(scratch).replace("'", "''")
+                cursor.execute("PRAGMA temp_store = FILE")
+                cursor.execute(f"PRAGMA temp_store_directory = '{where}'")
+                try:
+                    cursor.execute("PRAGMA temp_store_directory")
+                    if cursor.fetchone() != (str(scratch),):  # an SQLite built without it
+                        return False
+                    cursor.execute("VACUUM")
+                finally:
+                    cursor.execute("PRAGMA temp_store = MEMORY")
+            return self._truncate_log()
+
+    def free_share(self) -> float:
+        """Which part of the file is free pages, 0 to 1."""
+        with self.read() as session:
+            free = session.execute(text("PRAGMA freelist_count")).scalar_one()
+            pages = session.execute(text("PRAGMA page_count")).scalar_one()
+        return float(free / pages) if pages else 0.0
+
     def _truncate_log(self) -> bool:
+        with self._raw_writer() as cursor:
+            cursor.execute(f"PRAGMA busy_timeout = {_TRUNCATE_PATIENCE_MS}")
+            try:
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                row = cursor.fetchone()
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            return row is not None and row[0] == 0  # the first column: whether it was kept from it
+
+    def _log_bytes(self) -> int:
+        try:
+            return self.path.with_name(f"{self.path.name}-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @contextmanager
+    def _raw_writer(self) -> Iterator[DBAPICursor]:
+        """The writer without SQLAlchemy's transactions, for what can't be done inside of one."""
         if self._writer is None:
             raise ReadOnlyDatabaseError
-        # Not through a session: a checkpoint can't be made inside a transaction.
         connection = self._writer.raw_connection()
         cursor = connection.cursor()
         try:
-            cursor.execute(f"PRAGMA busy_timeout = {_TRUNCATE_PATIENCE_MS}")
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            row = cursor.fetchone()
-            return row is not None and row[0] == 0  # the first column: whether it was kept from it
+            yield cursor
         finally:
-            cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             cursor.close()
             connection.close()  # gives it back to its pool of one
+
+    def _drop_page_cache(self) -> None:
+        """Begin with a new writer connection: the old one's pages hold bytes that were zeroed."""
+        assert self._writer is not None
+        self._writer.dispose()
 
     def close(self) -> None:
         """Close every connection; the last one folds the write-ahead log into the file."""
         self._readers.dispose()
-        if self._writer is not None:
-            self._writer.dispose()
+        self._close_writer()
 
     def __enter__(self) -> Self:
         """The open database."""
@@ -166,12 +244,19 @@ class Database:
         """Close it."""
         self.close()
 
-    def _create_private_file(self) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(descriptor, 0o600)  # SQLite gives the log and its index the same mode
-        finally:
-            os.close(descriptor)
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.dispose()
+        if self._file is not None:
+            # Last: the kernel takes SQLite's locks from a process that closes the file once.
+            os.close(self._file)
+            self._file = None
+
+
+def _open_private(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)  # SQLite gives the log and its index the same mode
+    return descriptor
 
 
 def _engine(path: Path, mode: str, pragmas: tuple[str, ...], begin: str, readers: int) -> Engine:

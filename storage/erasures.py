@@ -68,11 +68,6 @@ def pending(session: Session) -> Sequence[Erasure]:
     ).all()
 
 
-def pending_paths(session: Session) -> set[str]:
-    """What is still to be removed from the home: nothing may be taken in from there again."""
-    return {path for erasure in pending(session) for path in erasure.paths}
-
-
 def finish(session: Session, ids: Sequence[int]) -> None:
     """Nothing is left of these; what was finished `KEPT_DAYS` ago is no longer told."""
     now = now_ms()

@@ -1,12 +1,12 @@
 """What else has to change when texts are lost: counts of versions, records, the run in flight.
 
-A text is lost when its example is deleted, expires, or is corrected. The same holds for all three:
-whoever has seen it is told apart from whoever has not, and nothing stays by which a guess of the
-text could be tested.
+A text is lost when its example is deleted, expires, or is corrected. Whoever has seen it can then
+be told, and nothing stays by which a guess of it could be tested.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from sqlalchemy import update
 from sqlmodel import Session, col, select
@@ -20,28 +20,41 @@ _IDS_A_TIME = 10_000
 
 @dataclass(frozen=True)
 class Lost:
-    """An example whose text is lost, and when it came (ms since 1970 UTC)."""
+    """Examples whose texts are lost: their ids, and when each came (ms since 1970 UTC)."""
 
-    id: int
-    created_at: int
+    ids: "array[int]" = field(default_factory=lambda: array("q"))
+    created: "array[int]" = field(default_factory=lambda: array("q"))
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int]]) -> "Lost":
+        """Those of the rows (id, created_at): 16 bytes each, for there may be a million."""
+        lost = cls()
+        for one, created in rows:
+            lost.ids.append(one)
+            lost.created.append(created)
+        return lost
+
+    def __len__(self) -> int:
+        """How many they are."""
+        return len(self.ids)
 
 
 @dataclass(frozen=True)
 class Witnesses:
     """Who had the lost texts: the numbers of versions that saw any, and the run in flight."""
 
-    versions: list[int]
-    run_id: int | None
+    versions: list[int] = field(default_factory=list)
+    run_id: int | None = None
 
 
-def note_lost(session: Session, adapter_id: int, lost: Sequence[Lost]) -> Witnesses:
-    """Count lost examples into the versions that saw them, and find who else had them.
+def note_lost(session: Session, adapter_id: int, lost: Lost) -> Witnesses:
+    """Count deleted or expired examples into the versions that saw them, and say who had them.
 
     A version that doesn't know what it saw is taken to have seen every example that is older than
-    its run.
+    its run. An example that was a shell already is none of ``lost``.
     """
     if not lost:
-        return Witnesses([], None)
+        return Witnesses()
     numbers = []
     rows = session.exec(
         select(Version.id, Version.number, Version.seen, Run.created_at)
@@ -74,23 +87,22 @@ def forget_digests(session: Session, adapter_id: int) -> None:
     )
 
 
-def _seen_of(seen: Sequence[Sequence[int]] | None, began: int, lost: Sequence[Lost]) -> int:
+def _seen_of(seen: Sequence[Sequence[int]] | None, began: int, lost: Lost) -> int:
     if seen is None:
-        return sum(one.created_at <= began for one in lost)
-    return sum(count_in(seen, [one.id for one in part]) for part in _parts(lost))
+        return sum(created <= began for created in lost.created)
+    return sum(count_in(seen, part) for part in _parts(lost.ids))
 
 
-def _run_in_flight(session: Session, adapter_id: int, lost: Sequence[Lost]) -> int | None:
-    oldest = min(one.created_at for one in lost)
+def _run_in_flight(session: Session, adapter_id: int, lost: Lost) -> int | None:
     return session.exec(
         select(Run.id).where(
             Run.adapter_id == adapter_id,
             col(Run.status).in_(UNFINISHED),
-            col(Run.created_at) >= oldest,
+            col(Run.created_at) >= min(lost.created),
         )
     ).one_or_none()
 
 
-def _parts(lost: Sequence[Lost]) -> Iterator[Sequence[Lost]]:
-    for start in range(0, len(lost), _IDS_A_TIME):
-        yield lost[start : start + _IDS_A_TIME]
+def _parts(ids: "array[int]") -> Iterator["array[int]"]:
+    for start in range(0, len(ids), _IDS_A_TIME):
+        yield ids[start : start + _IDS_A_TIME]

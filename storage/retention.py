@@ -41,15 +41,19 @@ def expire(session: Session, adapter: Adapter, now_ms: int, *, most: int | None 
     if not due:
         return 0
     for start in range(0, len(due), _IDS_A_QUERY):
-        ids = [one.id for one in due[start : start + _IDS_A_QUERY]]
         session.exec(
             update(Example)
-            .where(col(Example.id).in_(ids))
+            .where(col(Example.id).in_(due.ids[start : start + _IDS_A_QUERY]))
             .values(input=None, label=None, text_hash=None, status="expired", changed_at=now_ms)
         )
     note_lost(session, adapter.id, due)
     erasures.grow(session, "retention", adapter.client_id, len(due))
     return len(due)
+
+
+def adapter_ids(session: Session) -> Sequence[int]:
+    """The ids of all adapters: each may have something that expires, or shells."""
+    return session.exec(select(col(Adapter.id)).order_by(col(Adapter.id))).all()
 
 
 def old_shells(session: Session, adapter_id: int, now_ms: int, most: int) -> Sequence[int]:
@@ -67,16 +71,17 @@ def old_shells(session: Session, adapter_id: int, now_ms: int, most: int) -> Seq
     ).all()
 
 
-def drop_shells(session: Session, ids: Sequence[int]) -> None:
-    """Delete these rows as far as they are shells still."""
+def drop_shells(session: Session, adapter: Adapter, ids: Sequence[int]) -> None:
+    """Delete these rows of the adapter as far as they are shells still."""
     for start in range(0, len(ids), _IDS_A_QUERY):
         part = ids[start : start + _IDS_A_QUERY]
         session.exec(
             delete(Example).where(col(Example.id).in_(part), col(Example.status) == "expired")
         )
+    erasures.grow(session, "retention", adapter.client_id, 0)  # their external_ids are text too
 
 
-def _due(session: Session, adapter: Adapter, now_ms: int, most: int | None) -> list[Lost]:
+def _due(session: Session, adapter: Adapter, now_ms: int, most: int | None) -> Lost:
     number = 0
     if adapter.max_examples is not None:
         number = _kept(session, adapter.id) - adapter.max_examples
@@ -86,14 +91,14 @@ def _due(session: Session, adapter: Adapter, now_ms: int, most: int | None) -> l
     if most is not None:
         number = min(number, most)
     if number <= 0:
-        return []
+        return Lost()
     rows = session.exec(
         select(Example.id, Example.created_at)
         .where(Example.adapter_id == adapter.id, _NOT_EXPIRED)
         .order_by(col(Example.created_at), col(Example.id))
         .limit(number)
     )
-    return [Lost(*row) for row in rows]
+    return Lost.of((one, created) for one, created in rows)
 
 
 def _kept(session: Session, adapter_id: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, update
 from sqlmodel import Session, col, select
 
-from storage.tables import Version
+from storage.tables import Run, Version
 
 
 def add(session: Session, version: Version) -> Version:
@@ -13,7 +13,17 @@ def add(session: Session, version: Version) -> Version:
     highest = session.exec(
         select(func.max(Version.number)).where(Version.adapter_id == version.adapter_id)
     ).one()
-    version.number = (highest or 0) + 1
+    # Each completed run had a version: a deleted one's number isn't given again.
+    completed = session.exec(
+        select(func.count())
+        .select_from(Run)
+        .where(
+            Run.adapter_id == version.adapter_id,
+            Run.status == "completed",
+            Run.id != version.run_id,
+        )
+    ).one()
+    version.number = max(highest or 0, completed) + 1
     if version.active:
         session.exec(
             update(Version)

@@ -146,7 +146,7 @@ def test_a_shell_goes_after_its_days(database: Database, adapter: Adapter) -> No
     with database.write() as session:  # the app sends the first one again before it goes
         examples.add(session, adapter, [NewExample("back", "now", "train", external_id="e0")])
     with database.write() as session:
-        retention.drop_shells(session, old)
+        retention.drop_shells(session, adapter, old)
     with database.read() as session:
         rows = session.exec(select(Example)).all()
         assert {row.id: row.input for row in rows} == {ids[0]: "back", ids[2]: "text 2"}
