@@ -4,13 +4,24 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
 from storage.tables import Adapter
+
+MOST_ADAPTERS = 1000
+"""Adapters of one client."""
 
 
 class AdapterExistsError(Exception):
     """This client has an adapter of that name already; choose another name."""
+
+    def __init__(self) -> None:
+        """Say what the class says."""
+        super().__init__(self.__doc__)
+
+
+class TooManyAdaptersError(Exception):
+    """This client has as many adapters as it may have; delete one first."""
 
     def __init__(self) -> None:
         """Say what the class says."""
@@ -22,9 +33,13 @@ def create(session: Session, adapter: Adapter) -> Adapter:
 
     Raises:
         AdapterExistsError: the name is taken.
+        TooManyAdaptersError: the client has `MOST_ADAPTERS`.
     """
     if find(session, adapter.client_id, adapter.name) is not None:
         raise AdapterExistsError
+    own = select(func.count()).where(Adapter.client_id == adapter.client_id)
+    if session.exec(own).one() >= MOST_ADAPTERS:
+        raise TooManyAdaptersError
     adapter.key = secrets.token_bytes(32)
     session.add(adapter)
     session.flush()

@@ -20,7 +20,7 @@ from service.strict_route import StrictRoute
 from service.training_status import not_training_because
 from service.views import adapter_answer
 from storage import adapters, examples, history
-from storage.adapters import AdapterExistsError
+from storage.adapters import AdapterExistsError, TooManyAdaptersError
 from storage.tables import Adapter
 
 _LIST = "adapters"
@@ -76,7 +76,7 @@ def create_adapter(
         client_or_401(session, caller)
         try:
             adapters.create(session, row)
-        except AdapterExistsError as error:
+        except (AdapterExistsError, TooManyAdaptersError) as error:
             raise Refusal(409, str(error)) from None
         history.add(session, "adapter-created", "it was created", caller.id, adapter=row.name)
         answer = _answer(session, context, row)

@@ -9,6 +9,7 @@ from sqlmodel import Session
 
 from storage import adapters, example_pages, versions
 from storage.database import Database
+from tests.storage.conftest import new_adapter
 
 PAGES: dict[str, Callable[[Session], Any]] = {
     "adapters": lambda session: adapters.page(session, 1, after="x", limit=50),
@@ -44,3 +45,15 @@ def test_a_page_needs_neither_a_scan_nor_a_sort(database: Database, page: str) -
     steps = [row[-1] for row in plan]
     assert steps
     assert all(step.startswith("SEARCH") and "INDEX" in step for step in steps), steps
+
+
+def test_a_client_has_a_bounded_number_of_adapters(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters, "MOST_ADAPTERS", 2)
+    for name in ("one", "two"):
+        new_adapter(database, name)
+    with pytest.raises(adapters.TooManyAdaptersError):
+        new_adapter(database, "three")
+    with pytest.raises(adapters.AdapterExistsError):
+        new_adapter(database, "two")
