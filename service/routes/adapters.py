@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, BackgroundTasks, Response
 from sqlmodel import Session
 
 from api_schemas.adapters import Adapter as AdapterAnswer
 from api_schemas.adapters import AdapterChange, AdapterList, NewAdapter
+from service import retention
 from service.adapter_settings import check_labels, max_tokens_of, settings_after
 from service.context import Context, TheCaller, TheContext, needs
 from service.cursors import A_PAGE, Cursor, Limit, decode_text, encode
@@ -21,9 +22,12 @@ from service.training_status import not_training_because
 from service.views import adapter_answer
 from storage import adapters, examples, history
 from storage.adapters import AdapterExistsError, TooManyAdaptersError
+from storage.clock import now_ms
+from storage.retention import expire
 from storage.tables import Adapter
 
 _LIST = "adapters"
+_BOUNDS = frozenset({"keep_days", "max_examples"})
 _ETAG: dict[str, Any] = {
     "ETag": {"description": "Of the settings, for If-Match.", "schema": {"type": "string"}}
 }
@@ -125,13 +129,15 @@ def change_adapter(
     caller: TheCaller,
     idempotency: TheIdempotency,
     response: Response,
+    background: BackgroundTasks,
     if_match: IfMatch = None,
 ) -> AdapterAnswer | Response:
     """Change settings, if they are still those of the ETag in `If-Match`.
 
     The settings hold for examples that come from now on, and for runs that begin from now on: an
     unfinished run goes on with those it began with. Labels that examples still have can't be
-    taken away.
+    taken away. Of examples that a lower bound leaves out, a thousand expire at once, and the
+    others in the seconds after the answer.
     """
     with context.database.write() as session:
         if (again := idempotency.replay(session)) is not None:
@@ -142,8 +148,16 @@ def change_adapter(
         if changed:
             message = f"its {', '.join(changed)} changed"
             history.add(session, "adapter-changed", message, caller.id, adapter=row.name)
+        expired = 0
+        if not _BOUNDS.isdisjoint(changed):
+            expired = expire(session, row, now_ms(), most=retention.BATCH)
         answer = _answer(session, context, row)
         idempotency.remember(session, 200, answer, adapter_id=row.id)
+    if expired:
+        context.supervisor.examples_changed(row.id)
+        context.eraser.erase_now()
+    if expired == retention.BATCH:
+        background.add_task(retention.apply, context.database, context.supervisor, row.id)
     response.headers["ETag"] = etag(row.revision)
     return answer
 

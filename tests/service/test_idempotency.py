@@ -148,3 +148,21 @@ def test_the_records_hold_no_text_and_no_hash_that_a_guess_would_meet(daemon: Da
     guess = hashlib.sha256(f"POST {EXAMPLES}\n".encode() + raw).digest()
     assert digest != guess
     assert digest == hmac.digest(key, guess, "sha256")
+
+
+def test_once_a_text_is_gone_nothing_tells_what_was_sent_but_the_answer_stays(
+    shared: Daemon,
+) -> None:
+    """A correction replaces a text: by its digest a guess of the old one could be tested."""
+    shared.create_adapter("forgetful")
+    path = "/v1/adapters/forgetful/examples"
+    first = post(shared, "old", "the old text", path=path, external_id="x")
+    corrected = post(shared, "new", "the new text", path=path, external_id="x")
+    for text in ("the old text", "any other"):
+        again = post(shared, "old", text, path=path, external_id="x")
+        assert (again.status_code, again.json()) == (201, first.json())
+    assert shared.http.get(path).json()["examples"][0]["input"] == "the new text"
+    assert post(shared, "old", "the old text", external_id="x").status_code == 409  # elsewhere
+    assert post(shared, "new", "any other", path=path, external_id="x").status_code == 409
+    again = post(shared, "new", "the new text", path=path, external_id="x")
+    assert again.json() == corrected.json()

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.daemon import CONTEXT, TEMPLATE_TOKENS, Daemon
+from tests.service.daemon import CONTEXT, TEMPLATE_TOKENS, Daemon, until
 
 MARGIN = 8
 
@@ -255,6 +255,29 @@ def test_no_example_is_orphaned_by_a_change_of_labels_at_the_same_moment(daemon:
         seen.add(changed)
     assert seen <= {200, 409}
     assert "Traceback" not in daemon.log()
+
+
+def test_a_lower_bound_holds_at_once(shared: Daemon) -> None:
+    shared.create_adapter("lowered", labels=["now", "later"])
+    post(shared, "lowered", *["now"] * 7)
+    response = patch(shared, "lowered", retention={"max_examples": 2})
+    counts = response.json()["examples"]
+    assert (counts["train"] + counts["holdout"], counts["expired"]) == (2, 5)
+    assert shared.adapter("lowered")["examples"] == counts
+    # the labels of expired examples hold nothing any more
+    assert patch(shared, "lowered", labels=["later", "now"]).status_code == 200
+
+
+def test_many_examples_expire_after_the_answer(daemon: Daemon) -> None:
+    daemon.create_adapter("phone")
+    for start in range(0, 2500, 500):
+        batch = [{"input": f"text {start + n}", "label": "now"} for n in range(500)]
+        daemon.http.post("/v1/adapters/phone/examples", json={"examples": batch})
+    counts = patch(daemon, "phone", retention={"max_examples": 10}).json()["examples"]
+    assert counts["train"] + counts["holdout"] == 1500
+    until(lambda: daemon.adapter()["examples"]["expired"] == 2490)
+    kept = daemon.http.get("/v1/adapters/phone/examples", params={"status": "pending"}).json()
+    assert [one["input"] for one in kept["examples"]] == [f"text {n}" for n in range(2490, 2500)]
 
 
 def test_a_run_goes_on_with_the_settings_it_began_with(daemon: Daemon) -> None:
