@@ -1,5 +1,7 @@
 """ASGI: no request body over a limit, counted while it streams in, so memory stays flat."""
 
+import asyncio
+
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -9,6 +11,9 @@ from service.problems import Refusal, problem_response
 MOST_BODY_BYTES = 2 * 1024 * 1024
 MOST_STRANGERS_BYTES = 4096
 """Of a request that needs no token, so that apps without one can't make the daemon grow."""
+
+STRANGERS_SECONDS = 10.0
+"""In which such a body must have arrived, so that slow ones can't hold their connections."""
 
 
 class BodyLimit:
@@ -29,12 +34,21 @@ class BodyLimit:
         if not declared.isdecimal() or int(declared[:20]) > most:
             await problem_response(413, reason)(scope, receive, send)
             return
-        received = 0
+        slow = f"without a token the body must arrive within {STRANGERS_SECONDS:.0f} seconds"
+        received, more = 0, True
+        deadline = (
+            None if CALLER in scope else asyncio.get_running_loop().time() + STRANGERS_SECONDS
+        )
 
         async def counted_receive() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, more
+            try:
+                async with asyncio.timeout_at(deadline if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise Refusal(408, slow, headers={"Connection": "close"}) from None
             received += len(message.get("body", b""))
+            more = message.get("more_body", False)
             if received > most:
                 raise Refusal(413, reason)
             return message

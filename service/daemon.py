@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -16,11 +15,13 @@ import uvicorn
 
 from service.app import create_app
 from service.auth import Authenticator, owner_token, token_hash
+from service.connections import Connection
 from service.context import Context
 from service.durable import write_durably
 from service.eraser import Eraser
 from service.home import Home
 from service.length import LengthCheck
+from service.listener import Listener, PortError
 from service.locks import FileLock
 from service.models import ModelFolder
 from service.run_feed import RunFeed
@@ -32,11 +33,9 @@ from storage import clients, history
 from storage.clock import now_ms
 from storage.database import Database
 
-ADDRESS = "127.0.0.1"
-
 _LOCK_PATIENCE_SECONDS = 1.0
 _GOODBYE_SECONDS = 5
-_BACKLOG = 128
+_BACKLOG = 128  # also how many asyncio accepts before it looks at them
 
 _log = logging.getLogger("lorad.daemon")
 
@@ -83,7 +82,10 @@ def serve(settings: Settings, announce: Callable[[int, Path], None]) -> None:
     lock = FileLock.take(home.daemon_lock, patience=_LOCK_PATIENCE_SECONDS)
     if lock is None:
         raise DaemonError(f"another daemon serves {home.path} already; one home has one daemon")
-    listener = _listen(settings.port)
+    try:
+        listener = Listener(settings.port)
+    except PortError as error:
+        raise DaemonError(str(error)) from None
     try:
         with Database(home.database) as database:
             _serve(settings, home, database, listener, announce)
@@ -96,7 +98,7 @@ def _serve(
     settings: Settings,
     home: Home,
     database: Database,
-    listener: socket.socket,
+    listener: Listener,
     announce: Callable[[int, Path], None],
 ) -> None:
     token = owner_token(home.token)
@@ -108,7 +110,6 @@ def _serve(
     feed = RunFeed()
     supervisor = Supervisor(settings, home, database, feed)
     eraser = Eraser(home, database, supervisor)
-    port: int = listener.getsockname()[1]
     context = Context(
         settings,
         home,
@@ -119,15 +120,15 @@ def _serve(
         supervisor,
         eraser,
         feed,
-        ServerKeys(master_key(home.server_key), port),
+        ServerKeys(master_key(home.server_key), listener.port),
     )
     version = metadata.version("lorad")
-    app = create_app(context, authenticator, port, version)
+    app = create_app(context, authenticator, listener.port, version)
     server = Server(
         feed,
         uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -135,6 +136,7 @@ def _serve(
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            backlog=_BACKLOG,
             timeout_graceful_shutdown=_GOODBYE_SECONDS,
         ),
     )
@@ -144,32 +146,16 @@ def _serve(
     try:
         with database.write() as session:
             history.add(session, "daemon-started", f"lorad {version} started")
-        listener.listen(_BACKLOG)
-        started = {"port": port, "pid": os.getpid(), "started_at": timestamp(now_ms())}
+        listener.socket.listen(_BACKLOG)
+        started = {"port": listener.port, "pid": os.getpid(), "started_at": timestamp(now_ms())}
         write_durably(home.daemon_file, json.dumps(started).encode())
-        announce(port, home.token)
-        server.run(sockets=[listener])
+        announce(listener.port, home.token)
+        server.run(sockets=[listener.socket])
     finally:
         home.daemon_file.unlink(missing_ok=True)
         supervisor.stop()
         eraser.stop()
         _log.info("the daemon has ended")
-
-
-def _listen(port: int) -> socket.socket:
-    # asyncio turns Nagle's delay off (40 ms an answer) only where the protocol is named.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    # Only lets a restarted daemon have its port back at once; a live listener still keeps it.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((ADDRESS, port))
-    except OSError as error:
-        listener.close()
-        raise DaemonError(
-            f"port {port} on {ADDRESS} can't be had ({error.strerror}); stop whoever has it, or "
-            "choose another with --port, 0 for a free one"
-        ) from None
-    return listener
 
 
 def _leave(number: int, frame: object) -> None:

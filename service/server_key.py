@@ -9,7 +9,8 @@ on the connection that it will go on with:
 
 The nonce is the client's own random one, exactly as it stands in the query. PORT is the daemon's,
 in decimal, and the client compares with the port that *it* dialled: somebody on another port who
-passes the question on to the daemon gets a proof that names the daemon's port, not his own.
+passes the question on to the daemon gets a proof that names the daemon's port, not his own. For
+that the client dials 127.0.0.1 itself, never ``localhost``, which may be ::1 and somebody else's.
 
 A key id that belongs to nobody, or no longer, is answered under a key that nobody has. So nothing
 tells who exists, and a server key that was replaced proves nothing any more.

@@ -13,6 +13,7 @@ _MEANINGS = {
     401: "No token, or one that this daemon doesn't know.",
     403: "Another Host, an Origin, or a request from another site.",
     404: "There is no such thing.",
+    408: "The body took too long to arrive.",
     409: "The present state does not allow it.",
     410: "It was there, and its files are gone.",
     412: "The ETag in If-Match is no longer that of the thing.",
