@@ -41,8 +41,8 @@ class Two:
         answers = []
         for operation in every(self.daemon):
             if operation.method == "GET" and operation.scopes and "admin" not in operation.scopes:
-                if operation.path.endswith("/events") or "{erasure_id}" in operation.path:
-                    continue
+                if operation.path in ("/v1/runs/{run_id}/events", "/v1/device"):
+                    continue  # the one is a stream, the other tells how full the disk is
                 answers.append(f"{operation} {operation.send(self.they.http, self.theirs)}")
         return answers
 
@@ -62,12 +62,16 @@ def fill(app: App, adapter: str, text: str, label: str, external_id: str) -> dic
     assert posted.status_code == 201, posted.text
     run = http.post(f"/v1/adapters/{adapter}/runs", json={})
     assert run.status_code == 202, run.text
+    wait_until(app, run.json()["id"], "status", "completed")
+    ids = [example["id"] for example in posted.json()["examples"]]
+    deleted = http.delete(f"/v1/adapters/{adapter}/examples/{ids[-1]}")
+    assert deleted.status_code == 200, deleted.text
     return {
         "name": adapter,
         "run_id": run.json()["id"],
-        "example_id": posted.json()["examples"][0]["id"],
+        "example_id": ids[0],
         "number": 1,
-        "erasure_id": 1,
+        "erasure_id": deleted.json()["erasure"],
     }
 
 
@@ -86,9 +90,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
         daemon.script(steps=3, step_seconds=0.01, holdout=30)
         with pair(daemon, THEIR_NAME) as they, pair(daemon, "mail") as we:
             theirs = fill(they, THEIR_ADAPTER, THEIR_TEXT, THEIR_LABEL, THEIR_ID)
-            wait_until(they, theirs["run_id"], "status", "completed")
             ours = fill(we, "mine", "hello", "now", "our-external-id")
-            wait_until(we, ours["run_id"], "status", "completed")
             nobodys = {
                 "name": "no-such-thing",
                 "run_id": 424242,
@@ -154,7 +156,7 @@ def test_a_cursor_of_anothers_list_shows_our_own_things_only(two: Two) -> None:
     cursor = two.they.http.get(path, params={"limit": 1}).json()["next"]
     page = two.we.http.get("/v1/adapters/mine/examples", params={"cursor": cursor})
     assert THEIR_TEXT not in page.text
-    assert len(page.json()["examples"]) == 35
+    assert len(page.json()["examples"]) == 34
 
 
 def test_acting_for_another_is_for_admins(two: Two) -> None:
