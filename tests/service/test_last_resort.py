@@ -29,7 +29,7 @@ TOKEN = "t" * 43
 
 
 class Broken:
-    """A context in which everything behind the door fails with an error that quotes a client's text."""
+    """A context in which everything behind the door fails, quoting what a client sent."""
 
     penalty = Penalty()
 
