@@ -70,7 +70,7 @@ class Evaluation:
 def evaluate(
     decoder: Decoder,
     adapter: LoraAdapter | None,
-    examples: Sequence[TokenExample],
+    holdout: Mapping[int, TokenExample],
     label_answers: Mapping[str, Sequence[int]],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
@@ -79,28 +79,31 @@ def evaluate(
     Args:
         decoder: the base model.
         adapter: None measures the bare base.
-        examples: the holdout.
+        holdout: the examples by id. One that `progress` removes from it is no longer scored.
         label_answers: the answer tokens (label, end token) of each declared label; empty if the
             adapter declares none, and then only the true answer is scored.
         progress: called with (done, total); may raise to stop.
     """
+    examples = list(holdout.values())
     shared = common_prefix([example.prompt for example in examples])
     branches = sum(len(answer) - 1 for answer in label_answers.values())
     rows: list[RowScore] = []
     part: list[TokenExample] = []
     used = shared
-    for example in examples:
+    for place, example in enumerate(examples):
         own = len(example.prompt) - shared + max(branches, len(example.answer) - 1)
         if part and used + own > _TOKENS_AT_ONCE:
             rows += _score(decoder, adapter, part, shared, label_answers)
-            progress(len(rows), len(examples))
+            progress(place, len(examples))
             part, used = [], shared
-        part.append(example)
-        used += own
+        if example.id in holdout:
+            part.append(example)
+            used += own
     if part:
         rows += _score(decoder, adapter, part, shared, label_answers)
-        progress(len(rows), len(examples))
-    return Evaluation(rows)
+    if examples:
+        progress(len(examples), len(examples))
+    return Evaluation([row for row in rows if row.example_id in holdout])
 
 
 @torch.no_grad()

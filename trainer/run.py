@@ -268,14 +268,12 @@ class Run:
     def _measure(self, adapter: LoraAdapter | None) -> Evaluation:
         def progress(done: int, total: int) -> None:
             self._emit("evaluating", {"done": done, "total": total})
+            self._heed_deletions()
             self._stop_if_asked()
 
         self._heed_deletions()
         answers = {label: self.tokenizer.answer_ids(label) for label in self.spec.labels or ()}
-        rows = list(self.examples.data.holdout.values())
-        found = evaluate(self.decoder, adapter, rows, answers, progress)
-        self._heed_deletions()
-        return found.only(self.examples.data.holdout)
+        return evaluate(self.decoder, adapter, self.examples.data.holdout, answers, progress)
 
     def _train(self) -> None:
         spec, settings = self.spec, self.spec.training

@@ -42,7 +42,7 @@ def test_scores_equal_brute_force(tmp_path: Path, adapted: bool) -> None:
     found = evaluate(
         pair.decoder,
         adapter if adapted else None,
-        HOLDOUT,
+        {example.id: example for example in HOLDOUT},
         LABELS,
         lambda done, total: calls.append((done, total)),
     )
@@ -69,12 +69,33 @@ def test_scores_equal_brute_force(tmp_path: Path, adapted: bool) -> None:
     )
 
 
+def test_one_that_is_removed_while_others_are_scored_is_not(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path)
+    holdout = {example.id: example for example in HOLDOUT}
+    scored: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        scored.append(done)
+        holdout.pop(0, None)
+        holdout.pop(done + 1, None)
+
+    found = evaluate(pair.decoder, None, holdout, LABELS, progress)
+    assert len(scored) > 1, "one part would leave none to be removed in time"
+    assert scored[-1] == len(HOLDOUT)
+    assert len(holdout) < len(HOLDOUT) - 1
+    assert [row.example_id for row in found.rows] == list(holdout)
+    whole = evaluate(pair.decoder, None, {one.id: one for one in HOLDOUT}, LABELS)
+    expected = {row.example_id: row.answer_nll for row in whole.rows}
+    for row in found.rows:  # other neighbours, other roundings
+        assert row.answer_nll == pytest.approx(expected[row.example_id], abs=1e-5)
+
+
 def test_without_labels_only_the_true_answer_is_scored(tmp_path: Path) -> None:
     pair = make_pair(tmp_path)
-    found = evaluate(pair.decoder, None, HOLDOUT[:3], {})
+    found = evaluate(pair.decoder, None, {e.id: e for e in HOLDOUT[:3]}, {})
     for row, example in zip(found.rows, HOLDOUT, strict=False):
         expected = brute_force(pair.oracle, example.prompt, list(example.answer))
         assert row.answer_nll == pytest.approx(-expected, abs=1e-5)
         assert row.predicted is None
     assert found.summary({})["accuracy"] is None
-    assert evaluate(pair.decoder, None, [], {}).summary({})["loss"] is None
+    assert evaluate(pair.decoder, None, {}, {}).summary({})["loss"] is None
