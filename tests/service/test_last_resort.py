@@ -5,6 +5,7 @@ import logging
 import sqlite3
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -32,6 +33,7 @@ class Broken:
     """A context in which everything behind the door fails, quoting what a client sent."""
 
     penalty = Penalty()
+    eraser = SimpleNamespace(note_request=lambda: None)
 
     def __init__(self, error: Exception, authenticator: Authenticator) -> None:
         self.error, self.authenticator = error, authenticator

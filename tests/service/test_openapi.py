@@ -66,6 +66,12 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("GET", "/v1/adapters/{name}/versions"),
         ("GET", "/v1/adapters/{name}/versions/{number}"),
         ("GET", "/v1/adapters/{name}/versions/{number}/download"),
+        ("DELETE", "/v1/adapters/{name}/examples/{example_id}"),
+        ("DELETE", "/v1/adapters/{name}/examples"),
+        ("DELETE", "/v1/adapters/{name}/versions/{number}"),
+        ("DELETE", "/v1/adapters/{name}"),
+        ("DELETE", "/v1/clients/{name}"),
+        ("GET", "/v1/erasures/{erasure_id}"),
     }
     for method, path, operation in operations(document):
         problems = {
@@ -132,6 +138,15 @@ def use_runs(daemon: Daemon, use: Callable[..., Any]) -> None:
     assert daemon.wait_until_ended(2)["status"] == "completed"
 
 
+def use_deletions(use: Callable[..., Any]) -> None:
+    use("DELETE", "/v1/adapters/{name}/examples/{example_id}")
+    use("GET", "/v1/erasures/{erasure_id}")
+    use("DELETE", "/v1/adapters/{name}/examples", params={"all": "true"})
+    use("DELETE", "/v1/adapters/{name}/versions/{number}")
+    use("DELETE", "/v1/adapters/{name}")
+    use("DELETE", "/v1/clients/{name}", name="notes")
+
+
 def test_no_route_loads_torch_onnxruntime_or_the_trainer(
     home: Path, document: dict[str, Any]
 ) -> None:
@@ -142,7 +157,7 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         def use(
             method: str, template: str, *, name: str = "phone", **options: Any
         ) -> httpx.Response:
-            path = template.format(name=name, run_id=1, number=1, example_id=1)
+            path = template.format(name=name, run_id=1, number=1, example_id=1, erasure_id=1)
             response = daemon.http.request(method, path, **options)
             assert response.status_code < 300, response.text
             used.add((method, template))
@@ -170,6 +185,7 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         use("GET", "/v1/adapters/{name}/versions")
         use("GET", "/v1/adapters/{name}/versions/{number}")
         use("GET", "/v1/adapters/{name}/versions/{number}/download")
+        use_deletions(use)
         assert daemon.http.get("/openapi.json").status_code == 200
         assert used == {(method, path) for method, path, _ in operations(document)}
         maps = Path(f"/proc/{daemon.process.pid}/maps").read_text()
