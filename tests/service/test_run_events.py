@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import httpx
@@ -10,7 +10,7 @@ import pytest
 
 from service.run_feed import STREAMS_A_CLIENT
 from tests.service.apps import pair
-from tests.service.daemon import Daemon, holding, kill, until
+from tests.service.daemon import Daemon, holding, is_alive, kill, until
 from tests.service.sse import Sse, events_of
 
 SLOW = {"steps": 1000, "step_seconds": 0.05}
@@ -231,3 +231,39 @@ def test_idle_streams_say_that_they_live(ready: Daemon) -> None:
         assert names == ["snapshot"]
         assert comments == [" keep-alive"]
         ready.steer(run_id, "cancel")
+
+
+def test_deleted_examples_are_told(ready: Daemon) -> None:
+    ready.script(**SLOW)
+    run_id = ready.train()
+    with watching(ready, run_id) as stream:
+        read_until(stream, "step")
+        example = ready.spec(run_id)["train_example_ids"][0]
+        assert ready.http.delete(ready.path(f"/examples/{example}")).status_code == 200
+        assert read_until(stream, "forgot").data == {"forgotten": 1}
+    ready.wait_for(run_id, lambda run: run["forgotten"] == 1)
+
+
+@pytest.mark.parametrize("status", ["queued", "running", "paused"])
+def test_a_deleted_adapter_ends_its_streams_and_its_worker(ready: Daemon, status: str) -> None:
+    ready.script(**SLOW, deaf=True)
+    with holding(ready.home / "worker.lock") if status == "queued" else nullcontext():
+        run_id = ready.train()
+        with watching(ready, run_id) as stream:
+            assert next(stream).name == "snapshot"
+            if status != "queued":
+                read_until(stream, "step")
+            if status == "paused":
+                ready.steer(run_id, "pause")
+                kill(ready.worker_pid())
+                ready.wait_for(run_id, lambda run: run["status"] == "paused")
+            workers = ready.worker_pids()
+            begin = time.monotonic()
+            assert ready.http.delete(ready.path()).status_code == 200
+            assert "end" not in [event.name for event in stream]
+            assert time.monotonic() - begin < 6
+        assert not any(is_alive(pid) for pid in workers)
+        assert ready.http.get(f"/v1/runs/{run_id}/events").status_code == 404
+    until(lambda: not (ready.home / f"runs/{run_id}").exists())
+    assert "unhandled" not in ready.log()
+    assert ready.http.get("/v1/device").json()["worker"]["state"] != "training"
