@@ -108,7 +108,7 @@ def adopt(database: Database, home: Home, path: str) -> Version:
                 run_id=run.id,
                 path=path,
                 metrics=raw["metrics"],
-                manifest=raw,
+                manifest=_without_rows(raw),
                 verdict=judgement.verdict,
                 verdict_reason=judgement.reason,
                 active=judgement.verdict == "promoted",
@@ -173,6 +173,11 @@ def _read(home: Home, path: str) -> tuple[VersionManifest, dict[str, Any]]:
         if found != expected:
             raise AdoptionError(f"{path}: {name} has SHA-256 {found}, expected {expected}")
     return manifest, raw
+
+
+def _without_rows(manifest: dict[str, Any]) -> dict[str, Any]:
+    # They stay in the folder: a status, which reads the row, costs the same however many they are.
+    return {key: value for key, value in manifest.items() if key != "holdout_rows"}
 
 
 def _complete(run: Run, manifest: VersionManifest) -> None:

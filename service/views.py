@@ -1,6 +1,7 @@
 """Rows of the database as the answers of the API."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlmodel import Session
 
@@ -118,12 +119,13 @@ def version_answer(row: Version) -> VersionAnswer:
     )
 
 
-def version_detail(session: Session, row: Version, *, with_labels: bool) -> VersionDetail:
+def version_detail(
+    session: Session, row: Version, rows: list[dict[str, Any]], *, with_labels: bool
+) -> VersionDetail:
     """A version with its holdout rows, each with its example's label where that may be shown."""
-    rows = row.manifest["holdout_rows"]
     ids = [one["example_id"] for one in rows if isinstance(one.get("example_id"), int)]
     labels = example_labels.labels_of(session, row.adapter_id, ids) if with_labels else {}
     return VersionDetail(
         **dict(version_answer(row)),
-        holdout_rows=[one | {"label": labels.get(one.get("example_id"))} for one in rows],
+        holdout_rows=[one | {"label": labels.get(one.get("example_id", 0))} for one in rows],
     )

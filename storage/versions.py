@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 
 from sqlalchemy import func, update
+from sqlalchemy.orm import defer
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from storage.tables import Run, Version
+
+
+def _select() -> SelectOfScalar[Version]:
+    # Its ranges may be many, where several adapters get examples in turn; no answer shows them.
+    return select(Version).options(defer(Version.seen))  # type: ignore[arg-type]
 
 
 def add(session: Session, version: Version) -> Version:
@@ -37,7 +44,7 @@ def add(session: Session, version: Version) -> Version:
 
 def page(session: Session, adapter_id: int, *, before: int | None, limit: int) -> Sequence[Version]:
     """Up to ``limit`` of the adapter's versions with numbers below ``before``, newest first."""
-    query = select(Version).where(Version.adapter_id == adapter_id)
+    query = _select().where(Version.adapter_id == adapter_id)
     if before is not None:
         query = query.where(col(Version.number) < before)
     return session.exec(query.order_by(col(Version.number).desc()).limit(limit)).all()
@@ -46,13 +53,13 @@ def page(session: Session, adapter_id: int, *, before: int | None, limit: int) -
 def find(session: Session, adapter_id: int, number: int) -> Version | None:
     """The adapter's version with that number."""
     return session.exec(
-        select(Version).where(Version.adapter_id == adapter_id, Version.number == number)
+        _select().where(Version.adapter_id == adapter_id, Version.number == number)
     ).one_or_none()
 
 
 def of_run(session: Session, run_id: int) -> Version | None:
     """The version that the run produced."""
-    return session.exec(select(Version).where(Version.run_id == run_id)).one_or_none()
+    return session.exec(_select().where(Version.run_id == run_id)).one_or_none()
 
 
 def numbers_by_run(session: Session, adapter_id: int) -> dict[int, int]:
@@ -71,5 +78,5 @@ def paths(session: Session) -> set[str]:
 def active(session: Session, adapter_id: int) -> Version | None:
     """The adapter's active version."""
     return session.exec(
-        select(Version).where(Version.adapter_id == adapter_id, col(Version.active))
+        _select().where(Version.adapter_id == adapter_id, col(Version.active))
     ).one_or_none()

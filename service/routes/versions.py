@@ -1,12 +1,16 @@
 """/v1/adapters/{name}/versions: the results of trainings."""
 
-from typing import Annotated, Literal
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
+from fastapi import Path as PathParameter
 from starlette.responses import StreamingResponse
 
 from api_schemas.base import LARGEST_ID
 from api_schemas.versions import VersionDetail, VersionList
+from service.adoption import MANIFEST_NAME
 from service.archive import chunks, zip_files
 from service.context import TheCaller, TheContext, needs
 from service.cursors import A_PAGE, Cursor, Limit, decode, encode
@@ -18,11 +22,12 @@ from service.views import version_answer, version_detail
 from storage import versions
 
 _LIST = "versions"
+_GONE = "the files of this version are gone from the home folder"
 PEFT_FILES = ("README.md", "adapter_config.json", "adapter_model.safetensors")
 
 router = APIRouter(prefix="/v1/adapters", route_class=StrictRoute, tags=["versions"])
 
-Number = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+Number = Annotated[int, PathParameter(ge=1, le=LARGEST_ID)]
 
 
 @router.get("/{name}/versions", responses=problems(404), dependencies=[needs("status:read")])
@@ -46,14 +51,15 @@ def list_versions(
 
 
 @router.get(
-    "/{name}/versions/{number}", responses=problems(404), dependencies=[needs("status:read")]
+    "/{name}/versions/{number}", responses=problems(404, 410), dependencies=[needs("status:read")]
 )
 def get_version(name: str, number: Number, context: TheContext, caller: TheCaller) -> VersionDetail:
     """One version, with its holdout row by row (labels only with `adapters:manage`)."""
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
         version = version_or_404(session, adapter, number)
-        return version_detail(session, version, with_labels=caller.may("adapters:manage"))
+        rows = _holdout_rows(context.home.path / version.path)
+        return version_detail(session, version, rows, with_labels=caller.may("adapters:manage"))
 
 
 @router.get(
@@ -78,7 +84,7 @@ def download_version(
     try:
         archive = zip_files([folder / file for file in PEFT_FILES], context.home.path)
     except FileNotFoundError:
-        raise Refusal(410, "the files of this version are gone from the home folder") from None
+        raise Refusal(410, _GONE) from None
     size = archive.seek(0, 2)
     archive.seek(0)
     return StreamingResponse(
@@ -89,3 +95,14 @@ def download_version(
             "Content-Disposition": f'attachment; filename="{adapter.name}-{number}-{format}.zip"',
         },
     )
+
+
+def _holdout_rows(folder: Path) -> list[dict[str, Any]]:
+    # Not kept in the database: a status would read them all each time it names a version.
+    try:
+        rows: list[dict[str, Any]] = json.loads((folder / MANIFEST_NAME).read_bytes())[
+            "holdout_rows"
+        ]
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
+        raise Refusal(410, _GONE) from None
+    return rows

@@ -9,7 +9,8 @@ def migrate(connection: Connection) -> None:
     """Bring a file of schema 1 here.
 
     Schema 1 had one client, the owner, who may do everything. Its versions' manifests repeated the
-    holdout's labels, which are a person's text and no longer leave the table of examples.
+    holdout row by row, with labels; the rows lie in version.json, and a label is a person's text,
+    which no longer leaves the table of examples.
     """
     rebuild(
         connection,
@@ -25,12 +26,7 @@ def migrate(connection: Connection) -> None:
             "runs": {"forgotten": "0"},
             "versions": {
                 "seen_deleted": "0",
-                "manifest": _WITHOUT_LABELS,
+                "manifest": "json_remove(manifest, '$.holdout_rows')",
             },
         },
     )
-
-
-_WITHOUT_LABELS = """json_set(manifest, '$.holdout_rows', (
-    SELECT json_group_array(json_remove(value, '$.label'))
-    FROM json_each(manifest, '$.holdout_rows')))"""
