@@ -114,3 +114,20 @@ def test_what_is_wrong_on_the_command_line_is_said(shared: Daemon) -> None:
         assert answer.returncode == code, answer.stderr
         assert said in answer.stderr
         assert "Traceback" not in answer.stderr
+
+
+def test_deleting_asks_first(daemon: Daemon) -> None:
+    with pair(daemon, "notes") as app:
+        app.http.post("/v1/adapters", json={"name": "phone", "base_model": "tiny"})
+        asked = lorad("clients", "delete", "notes", home=daemon.home)  # nobody there to say yes
+        assert asked.returncode == 1
+        assert app.http.get("/v1/adapters/phone").status_code == 200
+        deleted = lorad("clients", "delete", "notes", "--yes", home=daemon.home)
+        assert deleted.returncode == 0, deleted.stderr
+        assert app.http.get("/v1/client").status_code == 401
+    again = lorad("clients", "delete", "notes", "--yes", home=daemon.home)
+    assert (again.returncode, "no client" in again.stderr) == (1, True)
+    owner = lorad("clients", "delete", "owner", "--yes", home=daemon.home)
+    assert owner.returncode == 1
+    assert "Traceback" not in owner.stderr
+    assert daemon.http.get("/v1/client").status_code == 200
