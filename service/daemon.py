@@ -24,6 +24,7 @@ from service.length import LengthCheck
 from service.listener import Listener, PortError
 from service.locks import FileLock
 from service.models import ModelFolder
+from service.old_manifests import remove_labels
 from service.run_feed import RunFeed
 from service.server_key import ServerKeys, master_key
 from service.settings import Settings
@@ -141,6 +142,7 @@ def _serve(
         ),
     )
     eraser.remove_folders()
+    remove_labels(home)
     supervisor.start()
     eraser.start()
     try:

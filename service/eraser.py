@@ -63,8 +63,16 @@ class Eraser:
     full of holes and nobody needs it.
     """
 
-    def __init__(self, home: Home, database: Database, supervisor: Supervisor) -> None:
-        """Bind to a home; `start` begins."""
+    def __init__(
+        self,
+        home: Home,
+        database: Database,
+        supervisor: Supervisor,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        """Bind to a home; `start` begins. After ``idle_seconds`` without a request it is idle."""
+        self._idle_seconds = idle_seconds
         self._home = home
         self._database = database
         self._supervisor = supervisor
@@ -179,7 +187,7 @@ class Eraser:
 
     def _is_idle(self) -> bool:
         return (
-            time.monotonic() - self._last_request >= IDLE_SECONDS
+            time.monotonic() - self._last_request >= self._idle_seconds
             and self._supervisor.training is None
             and not is_held(self._home.worker_lock)
         )

@@ -1,0 +1,159 @@
+"""The eraser by itself: when it writes the database anew, and what stands in its way."""
+
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.eraser import Eraser
+from service.home import Home
+from service.locks import FileLock
+from service.run_feed import RunFeed
+from service.settings import Settings
+from service.supervisor import Supervisor
+from storage import erasures, examples
+from storage.database import Database
+from storage.examples import NewExample
+from storage.scrub import ScrubError
+from tests.storage.conftest import new_adapter
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home.at(tmp_path / "home")
+    home.create()
+    return home
+
+
+@pytest.fixture
+def database(home: Home) -> Iterator[Database]:
+    """A database that is half holes."""
+    with Database(home.database) as database:
+        adapter = new_adapter(database)
+        with database.write() as session:
+            rows = examples.add(
+                session, adapter, [NewExample(f"{n} " * 200, "now") for n in range(600)]
+            )
+            for row in rows[:400]:
+                session.delete(row)
+            erasures.add(session, "examples", adapter.client_id, 400)
+        assert database.truncate_log()
+        yield database
+
+
+def run(home: Home, database: Database, seconds: float = 1.0, **options: Any) -> None:
+    """The eraser's thread, for a moment."""
+    supervisor = Supervisor(Settings(home=home.path), home, database, RunFeed())
+    eraser = Eraser(home, database, supervisor, **options)
+    eraser.start()
+    time.sleep(seconds)
+    eraser.stop()
+
+
+def holes(database: Database) -> float:
+    return database.free_share()
+
+
+def test_in_idle_time_the_file_is_written_anew(home: Home, database: Database) -> None:
+    assert holes(database) > 0.2
+    size = home.database.stat().st_size
+    run(home, database, idle_seconds=0)
+    assert holes(database) == 0
+    assert home.database.stat().st_size < 0.7 * size
+    with database.read() as session:
+        assert erasures.pending(session) == []
+
+
+def test_not_soon_after_a_request(home: Home, database: Database) -> None:
+    run(home, database, idle_seconds=300)
+    assert holes(database) > 0.2
+
+
+def test_not_while_a_worker_is_at_work(home: Home, database: Database) -> None:
+    lock = FileLock.take(home.worker_lock)
+    assert lock is not None
+    run(home, database, idle_seconds=0)
+    lock.release()
+    assert holes(database) > 0.2
+
+
+def test_not_without_room(home: Home, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = SimpleNamespace(free=2 * home.database.stat().st_size)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: few)
+    run(home, database, idle_seconds=0)
+    assert holes(database) > 0.2
+
+
+def test_not_for_a_few_holes(home: Home, database: Database) -> None:
+    database.vacuum(home.path)
+    inode, size = home.database.stat().st_ino, home.database.stat().st_size
+    run(home, database, idle_seconds=0)
+    assert (home.database.stat().st_ino, home.database.stat().st_size) == (inode, size)
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk is full"), OSError(5, "I/O"), RuntimeError("a bug")]
+)
+def test_what_goes_wrong_leaves_it_pending_and_the_thread_alive(
+    home: Home, database: Database, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "erase", failing(error))
+        run(home, database, 0.3, idle_seconds=300)
+        with database.read() as session:
+            assert erasures.pending(session)
+    run(home, database, 0.5, idle_seconds=300)
+    with database.read() as session:
+        assert erasures.pending(session) == []
+
+
+def test_pages_that_cannot_be_zeroed_are_written_anew(
+    home: Home, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "erase", failing(ScrubError("a strange page")))
+    run(home, database, idle_seconds=300)
+    assert holes(database) == 0
+    with database.read() as session:
+        assert erasures.pending(session) == []
+
+
+def test_a_folder_that_resists_is_tried_again(
+    home: Home, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home.adapters / "7"
+    (folder / "versions").mkdir(parents=True)
+    with database.write() as session:
+        erasures.add(session, "adapter", 1, 0, ["adapters/7", "runs/8"])
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", failing(PermissionError(13, "denied", "versions")))
+        run(home, database, 0.3, idle_seconds=300)
+    with database.read() as session:
+        assert [one.what for one in erasures.pending(session)] == ["adapter"]  # others are done
+    run(home, database, 0.5, idle_seconds=300)
+    assert not folder.exists()
+    with database.read() as session:
+        assert erasures.pending(session) == []
+
+
+def test_stopping_is_quick(home: Home, database: Database) -> None:
+    supervisor = Supervisor(Settings(home=home.path), home, database, RunFeed())
+    eraser = Eraser(home, database, supervisor)
+    eraser.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    eraser.stop()
+    assert time.monotonic() - began < 1
+    assert "lorad-eraser" not in {thread.name for thread in threading.enumerate()}
