@@ -5,8 +5,8 @@
 In this order: starts and idle memory; a bare SQLite loop on the same disk; single examples from one
 and from eight clients, batches and NDJSON, until 100,000 are kept; paced requests while nothing
 trains, and again during a real run (torch_cpu, the tiny random model unless --source names
-another); the same home with 1,000,000 examples. Every 201 is a commit with fsync. Put --folder on
-the disk that counts: on a tmpfs an fsync is free.
+another); the same home with 1,000,000 examples, all of them in a finished version. Every 201 is a
+commit with fsync. Put --folder on the disk that counts: on a tmpfs an fsync is free.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from bench.service_rows import (
     bare_commits_per_second,
     database_bytes,
     fill,
+    finish_a_run,
     take,
     texts,
 )
@@ -121,6 +122,10 @@ def measure(scratch: Path, plan: Plan, source: str | None = None) -> dict[str, A
     found["bytes_per_example"] = round(database_bytes(home) / rows, 1)
     found["text_bytes_per_example"] = round(kept["bytes"] / rows, 1)
     fill(home, adapter, posted, plan.stored - rows)
+    finish_a_run(home, adapter)
+    with Daemon(home) as daemon:
+        found["adoption_seconds_at_1m"] = round(daemon.start_seconds, 3)
+        found["adoption_rss_peak_mb_at_1m"] = daemon.memory_mb("VmHWM")
     found |= at_a_million(home, posted, plan)
     return found
 
@@ -251,10 +256,9 @@ def at_a_million(home: Path, posted: Texts, plan: Plan) -> dict[str, Any]:
             seconds, _ = closed(daemon.connect, [own])
             found[f"{name}_ms_at_1m"] = percentile_ms(seconds, 50)
             found[f"{name}_p99_ms_at_1m"] = percentile_ms(seconds, 99)
-        found["examples_at_1m"] = sum(
-            daemon.connect().expect(200, "GET", ADDRESS)["examples"][split]
-            for split in ("train", "holdout")
-        )
+        status = daemon.connect().expect(200, "GET", ADDRESS)
+        found["examples_at_1m"] = status["examples"]["train"] + status["examples"]["holdout"]
+        found["held_out_rows_at_1m"] = status["active_version"]["metrics"]["holdout"]
         return found
 
 

@@ -15,7 +15,8 @@ from bench.service_load import BenchError, Connection
 
 ROOT = Path(__file__).resolve().parents[1]
 
-START_SECONDS = 60.0
+START_SECONDS = 300.0
+"""Adopting a version of a million examples takes a while."""
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.005
 MODEL = "bench"
@@ -51,7 +52,7 @@ class Daemon:
         """Start it and wait until it answers.
 
         Raises:
-            BenchError: it ended, or said nothing for a minute.
+            BenchError: it ended, or said nothing for minutes.
         """
         self.home = home
         self._log = home.parent / f"{home.name}.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import sqlite3
@@ -14,9 +15,13 @@ from typing import Any
 
 from sqlalchemy import insert
 
+from service.adoption import MANIFEST_NAME
+from service.home import Home
+from service.run_spec import SPEC_NAME
+from storage import examples
 from storage.database import BUSY_TIMEOUT_MS, Database
 from storage.split import split_of, text_hash
-from storage.tables import Adapter, Example
+from storage.tables import Adapter, Example, Run
 
 LABELS = ("family", "hide", "later", "now")
 _ROWS_A_COMMIT = 20_000
@@ -45,6 +50,49 @@ def fill(home: Path, adapter_id: int, source: Iterator[dict[str, str]], count: i
             batch = take(source, min(_ROWS_A_COMMIT, count - start))
             with database.write() as session:
                 session.execute(insert(Example), [_row(adapter, text) for text in batch])
+
+
+def finish_a_run(home: Path, adapter_id: int) -> None:
+    """Leave what a worker leaves that has trained on all examples; a daemon's start adopts it."""
+    house = Home(home)
+    with Database(house.database) as database, database.write() as session:
+        train = list(examples.ids(session, adapter_id, "train"))
+        holdout = list(examples.ids(session, adapter_id, "holdout"))
+        run = Run(adapter_id=adapter_id, status="interrupted")
+        session.add(run)
+        session.flush()
+        run_id = run.id
+    house.run(run_id).mkdir()
+    spec = {"train_example_ids": train, "holdout_example_ids": holdout}
+    (house.run(run_id) / SPEC_NAME).write_text(json.dumps(spec))
+    measured = {"loss": 1.0, "label_nll": 1.0, "accuracy": 0.5}
+    better = {"loss": 0.5, "label_nll": 0.5, "accuracy": 0.75}
+    weights = b"weights"
+    manifest = {
+        "manifest_version": 1,
+        "run_id": run_id,
+        "adapter_id": adapter_id,
+        "base_hash": "bench",
+        "steps": 1,
+        "exact_resume": True,
+        "exact_resume_reason": None,
+        "metrics": {
+            "holdout": len(holdout),
+            "train": len(train),
+            "before": measured,
+            "after": better,
+        },
+        "holdout_rows": [
+            {"example_id": one, "before": measured, "after": better} for one in holdout
+        ],
+        "engine": {"engine": "none"},
+        "skipped_example_ids": [],
+        "files": {"adapter_model.safetensors": hashlib.sha256(weights).hexdigest()},
+    }
+    folder = home / house.version_path(adapter_id, run_id)
+    folder.mkdir(parents=True)
+    (folder / "adapter_model.safetensors").write_bytes(weights)
+    (folder / MANIFEST_NAME).write_text(json.dumps(manifest))
 
 
 def _row(adapter: Adapter, text: dict[str, str]) -> dict[str, Any]:
