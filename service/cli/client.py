@@ -15,6 +15,18 @@ def get(home: Home, path: str) -> Any:
     return _ask(home, "GET", path)
 
 
+def get_all(home: Home, path: str, noun: str) -> list[Any]:
+    """Every item of the list at ``path``, page by page."""
+    found: list[Any] = []
+    cursor = ""
+    while True:
+        page = get(home, f"{path}?limit=200{cursor}")
+        found += page[noun]
+        if page["next"] is None:
+            return found
+        cursor = f"&cursor={page['next']}"
+
+
 def post(home: Home, path: str, body: Any = None) -> Any:
     """The JSON that ``POST path`` answers to this JSON body, or to none."""
     return _ask(home, "POST", path, body)

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import typer
 
-from service.cli.client import delete, get, post
+from service.cli.client import delete, get, get_all, post
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import print_json
 from service.home import Home
@@ -23,7 +23,7 @@ def list_clients(home: HomeOption = None, json_output: JsonOption = False) -> No
     from rich.console import Console
     from rich.table import Table
 
-    found = _every(_home(home))
+    found = get_all(_home(home), "/v1/clients", "clients")
     if json_output:
         print_json(found)
         return
@@ -90,17 +90,6 @@ def delete_client(
         typer.echo(f"{name} and its {answer['deleted']} examples are deleted.")
         if answer["erased"] != "done":
             typer.echo(f"Their last traces are being erased (erasure {answer['erasure']}).")
-
-
-def _every(home: Home) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    cursor = ""
-    while True:
-        page = get(home, f"/v1/clients?limit=200{cursor}")
-        found += page["clients"]
-        if page["next"] is None:
-            return found
-        cursor = f"&cursor={page['next']}"
 
 
 def _of(used: int, most: int | None) -> str:

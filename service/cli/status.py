@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from service.cli.client import get
+from service.cli.client import get, get_all
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import print_json
 from service.home import Home
@@ -15,7 +15,7 @@ def adapters(home: HomeOption = None, json_output: JsonOption = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    found = get(_home(home), "/v1/adapters")["adapters"]
+    found = get_all(_home(home), "/v1/adapters", "adapters")
     if json_output:
         print_json(found)
         return
@@ -38,7 +38,7 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """Say what each adapter's training is doing, or why it isn't training."""
     place = _home(home)
     models = get(place, "/v1/models")["models"]
-    found = get(place, "/v1/adapters")["adapters"]
+    found = get_all(place, "/v1/adapters", "adapters")
     if json_output:
         print_json({"models": models, "adapters": found})
         return

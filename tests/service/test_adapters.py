@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.service.daemon import Daemon
+from api_schemas.scopes import Scope
+from tests.service.apps import pair
+from tests.service.daemon import Daemon, until
 
 
 def test_retention_is_kept_and_shown(shared: Daemon) -> None:
@@ -87,14 +89,43 @@ def test_the_holdout_of_a_version_shows_the_labels_of_now(daemon: Daemon) -> Non
         path, json={"input": "x", "label": "now", "split": "holdout", "external_id": "e"}
     ).json()["examples"]
     daemon.wait_until_ended(daemon.train())
+    address = "/v1/adapters/phone/versions/1"
 
-    def label() -> str:
-        detail = daemon.http.get("/v1/adapters/phone/versions/1").json()
+    def label(http: httpx.Client) -> str | None:
+        detail = http.get(address).json()
         [row] = [row for row in detail["holdout_rows"] if row["example_id"] == example["id"]]
-        found: str = row["label"]
+        found: str | None = row["label"]
         return found
 
-    assert label() == "now"
+    assert label(daemon.http) == "now"
     daemon.http.post(path, json={"input": "x", "label": "later", "external_id": "e"})
-    assert label() == "later"
-    assert daemon.http.get("/v1/adapters/phone/versions/1").json()["seen_deleted"] == 0
+    assert label(daemon.http) == "later"
+    assert daemon.http.get(address).json()["seen_deleted"] == 0
+    assert daemon.http.delete(f"{path}/{example['id']}").status_code == 200
+    assert label(daemon.http) is None
+    assert daemon.http.get(address).json()["seen_deleted"] == 1
+    [listed] = daemon.http.get("/v1/adapters/phone/versions").json()["versions"]
+    assert listed["seen_deleted"] == 1
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+def test_who_may_not_read_examples_sees_no_labels_of_theirs(daemon: Daemon, may_read: bool) -> None:
+    scopes: list[Scope] = ["status:read", "examples:write", "train", "adapters:manage"]
+    with pair(daemon, "maker", *scopes) as maker:
+        body = {"name": "mine", "base_model": "tiny", "labels": None}
+        assert maker.http.post("/v1/adapters", json=body).status_code == 201
+        batch = [
+            {"input": f"text {number}", "label": "a private answer", "split": split}
+            for split in ("train", "holdout")
+            for number in (1 if split == "train" else 10, 2 if split == "train" else 20)
+        ]
+        response = maker.http.post("/v1/adapters/mine/examples", json={"examples": batch})
+        assert response.status_code == 201, response.text
+        run_id = maker.http.post("/v1/adapters/mine/runs", json={}).json()["id"]
+        until(lambda: maker.http.get(f"/v1/runs/{run_id}").json()["status"] == "completed")
+        if not may_read:
+            change = {"scopes": ["status:read"]}
+            assert daemon.http.patch("/v1/clients/maker", json=change).status_code == 200
+        version = maker.http.get("/v1/adapters/mine/versions/1")
+        assert version.status_code == 200
+        assert ("a private answer" in version.text) == may_read

@@ -36,6 +36,14 @@ def test_status_and_adapters_of_a_running_daemon(shared: Daemon) -> None:
     assert len(json.loads(lorad("adapters", "--json", home=shared.home).stdout)) >= 3
 
 
+def test_status_goes_through_all_pages(daemon: Daemon) -> None:
+    names = [f"adapter-{number:03}" for number in range(201)]
+    for name in names:
+        daemon.create_adapter(name)
+    status = json.loads(lorad("status", "--json", home=daemon.home).stdout)
+    assert [adapter["name"] for adapter in status["adapters"]] == names
+
+
 @pytest.mark.parametrize("command", ["status", "adapters"])
 def test_without_a_daemon_the_exit_code_is_3(tmp_path: Path, command: str) -> None:
     answer = lorad(command, home=tmp_path / "home")
