@@ -1,4 +1,7 @@
-"""ASGI: no request body over a limit, counted while it streams in, so memory stays flat."""
+"""ASGI: no request body over a limit, counted while it streams in, so memory stays flat.
+
+And none that takes for ever, so that half-sent requests can't use up the daemon's connections.
+"""
 
 import asyncio
 
@@ -9,15 +12,16 @@ from service.guard import CALLER
 from service.problems import Refusal, problem_response
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
+MOST_SECONDS = 60.0
+
 MOST_STRANGERS_BYTES = 4096
 """Of a request that needs no token, so that apps without one can't make the daemon grow."""
 
-STRANGERS_SECONDS = 10.0
-"""In which such a body must have arrived, so that slow ones can't hold their connections."""
+MOST_STRANGERS_SECONDS = 10.0
 
 
 class BodyLimit:
-    """Answers 413 as soon as a body is known to be over the limit, however it is sent."""
+    """Answers 413 or 408 as soon as a body is over its limit, however it is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Wrap the app."""
@@ -28,17 +32,17 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = MOST_BODY_BYTES if CALLER in scope else MOST_STRANGERS_BYTES
+        most, seconds = MOST_BODY_BYTES, MOST_SECONDS
+        if CALLER not in scope:
+            most, seconds = MOST_STRANGERS_BYTES, MOST_STRANGERS_SECONDS
         reason = f"the body may have at most {most} bytes; send the examples in several requests"
+        slow = f"the body must arrive within {seconds:.0f} seconds; send it again, or less at once"
         declared = Headers(scope=scope).get("content-length", "0")
         if not declared.isdecimal() or int(declared[:20]) > most:
             await problem_response(413, reason)(scope, receive, send)
             return
-        slow = f"without a token the body must arrive within {STRANGERS_SECONDS:.0f} seconds"
         received, more = 0, True
-        deadline = (
-            None if CALLER in scope else asyncio.get_running_loop().time() + STRANGERS_SECONDS
-        )
+        deadline = asyncio.get_running_loop().time() + seconds
 
         async def counted_receive() -> Message:
             nonlocal received, more

@@ -36,6 +36,7 @@ from storage.database import Database
 
 _LOCK_PATIENCE_SECONDS = 1.0
 _GOODBYE_SECONDS = 5
+_MOST_HEAD_BYTES = 16 * 1024
 _BACKLOG = 128  # also how many asyncio accepts before it looks at them
 
 _log = logging.getLogger("lorad.daemon")
@@ -138,6 +139,7 @@ def _serve(
             server_header=False,
             proxy_headers=False,
             backlog=_BACKLOG,
+            h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
             timeout_graceful_shutdown=_GOODBYE_SECONDS,
         ),
     )

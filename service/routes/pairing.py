@@ -46,7 +46,7 @@ public = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["pairing"])
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["pairing"])
 
 
-@public.post("/pair", status_code=201, responses=problems(408, 409, body=True))
+@public.post("/pair", status_code=201, responses=problems(409, body=True))
 async def pair(body: PairRequest, context: TheContext, response: Response) -> Credentials:
     """Turn a pairing code into a token and a server key. They are told once, so keep them.
 

@@ -27,7 +27,7 @@ _MEANINGS = {
 }
 
 _ALWAYS = (401, 403, 422, 503, 507)
-_WITH_BODY = (400, 413, 415)
+_WITH_BODY = (400, 408, 413, 415)
 _BROUGHT = {"client": 404, "Idempotency-Key": 409, "If-Match": 412}
 """What a parameter may be answered with, whatever the route does."""
 

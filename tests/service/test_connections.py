@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.body_limit import STRANGERS_SECONDS
+from service.body_limit import MOST_STRANGERS_SECONDS
 from service.connections import MOST_CONNECTIONS
 from tests.service.daemon import Daemon
 
@@ -84,17 +84,23 @@ def test_a_stranger_may_not_send_slowly(shared: Daemon) -> None:
         started = time.monotonic()
         slow.settimeout(0.1)
         answer = b""
-        while not answer and time.monotonic() - started < 3 * STRANGERS_SECONDS:
+        while not answer and time.monotonic() - started < 3 * MOST_STRANGERS_SECONDS:
             slow.sendall(b" ")  # each byte in time, and all of them too late
             try:
                 answer = slow.recv(4096)
             except TimeoutError:
                 time.sleep(0.4)
         assert answer.startswith(b"HTTP/1.1 408"), answer
-        assert abs(time.monotonic() - started - STRANGERS_SECONDS) < 3
+        assert abs(time.monotonic() - started - MOST_STRANGERS_SECONDS) < 3
         slow.settimeout(5)
         while slow.recv(4096):
             pass
+
+
+def test_a_head_without_end_is_refused(shared: Daemon) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Long: " + b"x" * 20_000)
+        assert connection.recv(12) == b"HTTP/1.1 400"
 
 
 def test_nobody_else_gets_the_port_of_the_other_loopback(home: Path) -> None:
