@@ -95,7 +95,9 @@ def delete_client(session: Session, client: Client) -> tuple[list[int], Erasure]
         The ids of its adapters, and the erasure.
     """
     count, paths = 0, []
-    adapters = session.exec(select(Adapter).where(Adapter.client_id == client.id)).all()
+    adapters = session.exec(
+        select(Adapter).where(Adapter.client_id == client.id).order_by(col(Adapter.id))
+    ).all()
     for adapter in adapters:
         examples, folders = _delete_adapter(session, adapter)
         count += examples

@@ -28,6 +28,7 @@ _FIRST_PAGE_HEADER = 100  # the file's own header, before the first page's
 _HEADER_BYTES = {0x02: 12, 0x05: 12, 0x0A: 8, 0x0D: 8}  # by kind: inner and leaf, index and table
 _PAGE_HEADER = struct.Struct(">BHHH")  # kind, first hole, number of cells, where cells begin
 _POINTER_BYTES = 2
+_LARGEST_ROOT = slice(52, 56)  # not zero: auto_vacuum, whose maps of pages begin like trees
 
 
 class ScrubError(Exception):
@@ -68,6 +69,8 @@ def _sizes(header: bytes) -> tuple[int, int]:
     """Bytes of a page, and how many of them SQLite uses."""
     if not header.startswith(b"SQLite format 3\0"):
         raise ScrubError("expected an SQLite database, found another kind of file")
+    if any(header[_LARGEST_ROOT]):
+        raise ScrubError("expected a database without auto_vacuum, found one with it")
     [size] = struct.unpack_from(">H", header, 16)
     page_size = 65536 if size == 1 else int(size)
     return page_size, page_size - header[20]

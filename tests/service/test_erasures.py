@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.daemon import Daemon, is_alive
+from tests.service.apps import pair
+from tests.service.daemon import Daemon, is_alive, kill
 
 CANARY = "«kanari-ü-4711»"
 
@@ -174,7 +175,7 @@ def test_a_deleted_version_is_not_taken_in_again(own: Daemon) -> None:
 
 def test_what_an_orphaned_worker_writes_into_a_deleted_adapter_goes_too(own: Daemon) -> None:
     """The daemon dies with a run under way, and the adapter is deleted while its worker lives."""
-    own.script(steps=60, step_seconds=0.05, deaf=True)
+    own.script(steps=1200, step_seconds=0.05, deaf=True)
     run_id = own.train()
     own.wait_for(run_id, lambda run: run["step"] >= 1)
     worker = own.worker_pid()
@@ -183,8 +184,8 @@ def test_what_an_orphaned_worker_writes_into_a_deleted_adapter_goes_too(own: Dae
     own.start()
     answer = delete(own, "")
     assert answer["erased"] == "pending"  # until nobody writes there any more
-    until_done(own, answer["erasure"], 30)
-    assert not is_alive(worker)
+    kill(worker)
+    until_done(own, answer["erasure"])
     assert not (own.home / f"runs/{run_id}").exists()
     assert list((own.home / "adapters").iterdir()) == []
 
@@ -257,6 +258,52 @@ def test_deleting_an_adapter_among_posts_answers_201_or_404(own: Daemon) -> None
         assert database.execute("SELECT count(*) FROM example_counts").fetchone() == (0,)
     database.close()
     assert holders(own.home) == []
+
+
+def test_deleting_a_client_among_its_requests_has_defined_answers(own: Daemon) -> None:
+    with pair(own, "app") as app:
+        assert app.http.post("/v1/adapters", json=new_adapter("a")).status_code == 201
+        statuses: set[int] = set()
+
+        def create(number: int) -> None:
+            for turn in range(20):
+                body = new_adapter(f"a-{number}-{turn}")
+                headers = {"Idempotency-Key": f"{number} {turn}"} if turn % 2 else {}
+                answer = app.http.post("/v1/adapters", json=body, headers=headers)
+                statuses.add(answer.status_code)
+
+        def send(number: int) -> None:
+            for turn in range(20):
+                body = {"input": f"{number} {turn}", "label": "now"}
+                statuses.add(app.http.post("/v1/adapters/a/examples", json=body).status_code)
+
+        def train(number: int) -> None:
+            for _ in range(20):
+                statuses.add(app.http.post("/v1/adapters/a/runs", json={}).status_code)
+
+        threads = [
+            threading.Thread(target=each, args=(number,))
+            for each in (create, send, train)
+            for number in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        answer = own.http.delete("/v1/clients/app")
+        for thread in threads:
+            thread.join()
+    assert answer.status_code == 200, answer.text
+    assert statuses <= {201, 202, 401, 404, 409}, statuses
+    assert 401 in statuses
+    until_done(own, answer.json()["erasure"])
+    with sqlite3.connect(own.home / "lorad.db") as database:
+        assert database.execute("SELECT count(*) FROM adapters").fetchone() == (1,)
+        assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+    database.close()
+
+
+def new_adapter(name: str) -> dict[str, Any]:
+    return {"name": name, "base_model": "tiny", "labels": None}
 
 
 @pytest.mark.slow

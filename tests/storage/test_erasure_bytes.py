@@ -3,18 +3,21 @@
 import random
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlmodel import Session
+from sqlmodel import Session, select
 
 from storage import adapters, deletion, examples, retention
 from storage.database import Database
 from storage.examples import NewExample
-from storage.tables import Adapter
+from storage.scrub import ScrubError, scrub
+from storage.tables import Adapter, Example
 from tests.storage.conftest import new_adapter
 from tests.storage.page_bytes import unused_bytes
 
@@ -298,3 +301,70 @@ def test_a_vacuum_leaves_nothing_either_and_builds_in_the_home(tmp_path: Path) -
             assert not database.vacuum(tmp_path)
             reader.execute("COMMIT")
         assert database.vacuum(tmp_path)
+
+
+def test_a_file_that_is_not_as_expected_is_refused_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "auto.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "PRAGMA auto_vacuum = FULL; CREATE TABLE t (x); INSERT INTO t VALUES ('text');"
+    )
+    connection.close()
+    for data, words in (
+        (path.read_bytes(), "auto_vacuum"),
+        (b"a long text of another kind of file" * 100, "another kind of file"),
+    ):
+        path.write_bytes(data)
+        with path.open("r+b") as file, pytest.raises(ScrubError, match=words):
+            scrub(file.fileno())
+        assert path.read_bytes() == data
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from sqlmodel import select
+from storage import adapters, deletion, examples
+from storage.database import Database
+from storage.examples import NewExample
+from storage.scrub import ScrubError, scrub
+from storage.tables import Adapter, Example
+
+database = Database(Path(sys.argv[1]))
+number = 0
+while True:
+    with database.write() as session:
+        adapter = session.exec(select(Adapter)).one()
+        rows = examples.add(
+            session, adapter, [NewExample(f"{number} {n} " * 30, "now") for n in range(30)]
+        )
+        ids = [row.id for row in rows]
+    for one in ids[::2]:
+        with database.write() as session:
+            deletion.delete_examples(session, session.exec(select(Adapter)).one(), example_id=one)
+        assert database.erase()
+        print(one, flush=True)
+    number += 1
+"""
+
+
+def test_a_kill_while_erasing_breaks_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lorad.db"
+    with Database(path) as database:
+        new_adapter(database)
+    erased: set[int] = set()
+    for lines in (1, 9, 23, 40, 61):
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        erased |= {int(child.stdout.readline()) for _ in range(lines)}
+        child.kill()
+        erased |= {int(line) for line in child.stdout.read().split()}
+        child.wait()
+        assert integrity(path) == "ok"
+        with Database(path) as database, database.read() as session:
+            kept = session.exec(select(Example)).all()
+            assert not erased & {row.id for row in kept}
+            texts = [row.input or "" for row in kept]
+            assert all(text == text[: len(text) // 30] * 30 for text in texts)
