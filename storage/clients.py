@@ -87,6 +87,13 @@ def find(session: Session, name: str) -> Client | None:
     return session.exec(select(Client).where(Client.name == name)).one_or_none()
 
 
+def has_token(session: Session, token_hash: bytes) -> bool:
+    """Whether a client has the token of this hash."""
+    return (
+        session.exec(select(Client.id).where(Client.token_hash == token_hash)).first() is not None
+    )
+
+
 def every(session: Session) -> Sequence[Client]:
     """All clients, oldest first."""
     return session.exec(select(Client).order_by(col(Client.id))).all()

@@ -34,10 +34,7 @@ def rotate_own_client(context: TheContext, sender: TheSender, response: Response
     """
     token = new_token()
     with context.database.write() as session:
-        row = client_or_401(session, sender)
-        if row.token_hash != sender.token:
-            raise Refusal(401, "the token was replaced or revoked a moment ago")
-        _not_the_owner(row)
+        row = _not_the_owner(client_or_401(session, sender))
         _renew(session, row, token)
     return _told_once(context, row, token, response)
 

@@ -4,15 +4,23 @@ from sqlmodel import Session
 
 from service.auth import Caller
 from service.problems import Refusal
-from storage import adapters, examples, runs, versions
+from storage import adapters, clients, examples, runs, versions
 from storage.tables import Adapter, Client, Example, Run, Version
 
 
 def client_or_401(session: Session, caller: Caller) -> Client:
-    """The caller's row, which may have been deleted since the request was let in."""
+    """The caller's row, if it is there and the sender's token still stands.
+
+    Both may have gone since the request was let in. In a write transaction this is the last word:
+    once a revocation is answered, nothing more is kept of what that token sends.
+    """
     client = session.get(Client, caller.id)
-    if client is None:
-        raise Refusal(401, "the client has just been deleted; pair it again")
+    if client is None or caller.token is None or not clients.has_token(session, caller.token):
+        raise Refusal(
+            401,
+            "the token was revoked or replaced a moment ago; pair again, or use the new one",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
     return client
 
 

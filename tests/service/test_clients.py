@@ -96,6 +96,39 @@ def test_a_body_that_arrives_after_the_revocation_changes_nothing(
     assert phone["examples"]["bytes"] == 0
 
 
+def test_nothing_is_kept_once_a_revocation_is_answered(daemon: Daemon) -> None:
+    """However many requests are under way, let in by the guard and waiting for the writer."""
+    app = pair(daemon, "notes")
+    app.http.post("/v1/adapters", json={"name": "phone", "base_model": "tiny"})
+    stop = threading.Event()
+
+    def post(number: int) -> int:
+        kept = 0
+        with httpx.Client(base_url=app.http.base_url, headers=app.http.headers) as http:
+            while not stop.is_set():
+                example = {"input": f"{number} {kept}", "label": "now"}
+                status = http.post("/v1/adapters/phone/examples", json=example).status_code
+                if status == 401:
+                    return kept
+                assert status == 201
+                kept += 1
+        raise AssertionError("the token went on working")
+
+    def count() -> int:
+        examples = daemon.http.get("/v1/adapters/phone?client=notes").json()["examples"]
+        return int(examples["train"] + examples["holdout"])
+
+    with ThreadPoolExecutor(8) as threads:
+        posting = [threads.submit(post, number) for number in range(8)]
+        time.sleep(1)
+        daemon.http.post("/v1/clients/notes/revoke")
+        after = count()
+        kept = [one.result(30) for one in posting]
+        stop.set()
+    assert count() == after == sum(kept)
+    assert after > 8
+
+
 def test_rotating_gives_new_credentials_and_the_old_stop(daemon: Daemon) -> None:
     with pair(daemon, "notes", "train", quotas={"most_bytes": 5}) as app:
         response = app.http.post("/v1/client/rotate")
@@ -153,8 +186,13 @@ def test_changes_of_scopes_and_quotas_hold_at_once(daemon: Daemon) -> None:
         assert daemon.http.patch("/v1/clients/notes", json={}).json() == changed.json()
     for wrong in ({"name": "other"}, {"scopes": []}, {"quotas": {"most_bytes": -1}}):
         assert daemon.http.patch("/v1/clients/notes", json=wrong).status_code == 422
-    log = daemon.http.get("/v1/clients/notes").json()
-    assert log == changed.json()
+    assert daemon.http.get("/v1/clients/notes").json() == changed.json()
+    history = daemon.http.get("/v1/history?client=notes").json()["entries"]
+    assert [entry["kind"] for entry in history][-3:] == [
+        "adapter-created",
+        "client-changed",
+        "client-paired",
+    ]
 
 
 def test_the_owner_keeps_its_rights(shared: Daemon) -> None:
