@@ -25,7 +25,11 @@ class Window(Request):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    days: Annotated[list[Day], Field(min_length=1, max_length=7), AfterValidator(_week_order)]
+    days: Annotated[
+        list[Day],
+        Field(min_length=1, max_length=7, json_schema_extra={"uniqueItems": True}),
+        AfterValidator(_week_order),
+    ]
     begin: Clock = Field(alias="from")
     end: Clock = Field(alias="to")
 
@@ -39,7 +43,9 @@ class Window(Request):
 class NewSchedule(Request):
     """The windows that replace those before."""
 
-    windows: Annotated[list[Window], Field(min_length=1, max_length=MOST_WINDOWS)]
+    windows: Annotated[list[Window], Field(min_length=1, max_length=MOST_WINDOWS)] = Field(
+        examples=[[{"days": ["sat", "sun"], "from": "22:30", "to": "07:00"}]]
+    )
 
 
 class Schedule(Answer):

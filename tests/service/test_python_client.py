@@ -82,6 +82,16 @@ def test_events_of_a_live_run_to_its_end(daemon: Daemon) -> None:
         assert steps == sorted(set(steps))
 
 
+def test_deleting_examples(daemon: Daemon) -> None:
+    with Lorad(pair(daemon.port, pairing_code(daemon))) as lorad:
+        lorad.request("POST", "/v1/adapters", {"name": "inbox", "base_model": "tiny"})
+        lorad.post_examples("inbox", [text(number) for number in range(40)])
+        assert lorad.delete_examples("inbox", external_id="3")["deleted"] == 1
+        assert lorad.delete_examples("inbox")["deleted"] == 39
+        counts = lorad.adapter("inbox")["examples"]
+        assert counts["train"] + counts["holdout"] == 0
+
+
 def test_a_wrong_code_is_refused_and_a_replaced_pairing_is_told(daemon: Daemon) -> None:
     with pytest.raises(LoradError) as refused:
         pair(daemon.port, "00000000")
