@@ -5,11 +5,13 @@ import hmac
 import json
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
+from tests.service.apps import pair
 from tests.service.daemon import Daemon
 
 EXAMPLES = "/v1/adapters/phone/examples"
@@ -166,3 +168,76 @@ def test_once_a_text_is_gone_nothing_tells_what_was_sent_but_the_answer_stays(
     assert post(shared, "new", "any other", path=path, external_id="x").status_code == 409
     again = post(shared, "new", "the new text", path=path, external_id="x")
     assert again.json() == corrected.json()
+
+
+def test_a_deleted_client_takes_along_what_others_sent_for_it(daemon: Daemon) -> None:
+    with pair(daemon, "app") as app:
+        body = {"name": "mine", "base_model": "tiny", "labels": ["now", "later"]}
+        headers = {"Idempotency-Key": "k"}
+        assert app.http.post("/v1/adapters", json=body, headers=headers).status_code == 201
+        path = "/v1/adapters/mine/examples"
+        for http, query in ((app.http, ""), (daemon.http, "?client=app")):
+            response = http.post(
+                path + query,
+                json={"input": "a", "label": "now"},
+                headers={"Idempotency-Key": "examples"},
+            )
+            assert response.status_code == 201
+            assert "idempotent-replay" not in response.headers  # keys are the sender's own
+    assert daemon.http.delete("/v1/clients/app").status_code == 200
+    daemon.stop()
+    with sqlite3.connect(daemon.home / "lorad.db") as database:
+        assert database.execute("SELECT count(*) FROM idempotency_records").fetchone() == (0,)
+
+
+def test_a_deleted_adapter_may_be_created_again_under_the_same_key(shared: Daemon) -> None:
+    body = {"name": "twice", "base_model": "tiny"}
+    headers = {"Idempotency-Key": "created twice"}
+    for _ in range(2):
+        response = shared.http.post("/v1/adapters", json=body, headers=headers)
+        assert response.status_code == 201
+        assert "idempotent-replay" not in response.headers
+        assert shared.http.delete("/v1/adapters/twice").status_code == 200
+
+
+def test_whoever_repeats_everything_after_a_sigkill_has_everything_once(daemon: Daemon) -> None:
+    """The record and the effect are one transaction: no text is lost, and none is kept twice."""
+    daemon.create_adapter("phone", labels=None)
+    port, headers = daemon.port, dict(daemon.http.headers)
+    answered: dict[int, object] = {}
+    started = threading.Event()
+
+    def send(numbers: range) -> None:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False
+        ) as client:
+            for number in numbers:
+                try:
+                    response = client.post(
+                        EXAMPLES,
+                        json={"input": f"text {number}", "label": "x"},
+                        headers={"Idempotency-Key": f"burst {number}"},
+                    )
+                except httpx.HTTPError:
+                    return
+                answered[number] = response.json()
+                started.set()
+
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(send, range(start, 160, 8)) for start in range(8)]
+        assert started.wait(30)
+        time.sleep(0.15)
+        daemon.kill()
+        for job in jobs:
+            job.result()
+    assert 0 < len(answered) < 160
+    daemon.start()
+    for number in range(160):
+        again = post(daemon, f"burst {number}", f"text {number}", label="x")
+        assert again.status_code == 201
+        if number in answered:
+            assert again.json() == answered[number]
+            assert again.headers["idempotent-replay"] == "true"
+    pages = daemon.pages(EXAMPLES, "examples", limit=100)
+    texts = [example["input"] for page in pages for example in page]
+    assert sorted(texts) == sorted(f"text {number}" for number in range(160))
