@@ -1,5 +1,6 @@
 """The daemon's life: lock the home, open what is in it, serve, and leave in order."""
 
+import gc
 import json
 import logging
 import os
@@ -154,12 +155,20 @@ def _serve(
         started = {"port": listener.port, "pid": os.getpid(), "started_at": timestamp(now_ms())}
         write_durably(home.daemon_file, json.dumps(started).encode())
         announce(listener.port, home.token)
+        _keep_what_is_loaded()
         server.run(sockets=[listener.socket])
     finally:
         home.daemon_file.unlink(missing_ok=True)
         supervisor.stop()
         eraser.stop()
         _log.info("the daemon has ended")
+
+
+def _keep_what_is_loaded() -> None:
+    # None of it becomes garbage: a full collection need not walk through it all again, for which
+    # every request would wait 70 ms.
+    gc.collect()
+    gc.freeze()
 
 
 def _leave(number: int, frame: object) -> None:
