@@ -78,46 +78,26 @@ class ExampleConflictError(Exception):
 
 @dataclass(frozen=True)
 class _Step:
-    """An example to be kept: in a new row, or in the ``row`` that it corrects."""
+    """An example to be kept: in a new row, or in the ``row`` that it ``corrects`` or repeats."""
 
     example: NewExample
     split: Split
     text_hash: bytes
     row: Example | None
-
-    @property
-    def corrects(self) -> bool:
-        return self.row is not None and (self.row.input, self.row.label) != (
-            self.example.input,
-            self.example.label,
-        )
-
-    @property
-    def more_bytes(self) -> int:
-        before = 0 if self.row is None else _size(self.row.input) + _size(self.row.label)
-        return _size(self.example.input) + _size(self.example.label) - before
-
-    @property
-    def more_pending(self) -> int:
-        waits = self.row is not None and (self.row.status == "pending" or not self.corrects)
-        return int(self.split == "train" and not waits)
+    corrects: bool
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `keep` will do, and what it will add to what the client has: see `storage.usage`."""
+    """What `keep` will do, and what it will add to what the client has: see `storage.usage`.
+
+    ``more_bytes`` is by how much the kept text grows (less than 0 where corrections are shorter),
+    ``more_pending`` by how many the training examples grow that wait for a training.
+    """
 
     steps: list[_Step]
-
-    @property
-    def more_bytes(self) -> int:
-        """By how many bytes the kept text grows; less than 0 where corrections are shorter."""
-        return sum(step.more_bytes for step in self.steps)
-
-    @property
-    def more_pending(self) -> int:
-        """By how many the training examples grow that wait for a training."""
-        return sum(step.more_pending for step in self.steps)
+    more_bytes: int
+    more_pending: int
 
 
 @dataclass(frozen=True)
@@ -171,10 +151,11 @@ def plan(session: Session, adapter: Adapter, given: Sequence[NewExample]) -> Pla
             continue
         split = row.split if row else example.split or known.get(digest) or split_of(digest)
         known[digest] = split
-        steps.append(_Step(example, split, digest, row))
+        corrects = row is not None and (row.input, row.label) != (example.input, example.label)
+        steps.append(_Step(example, split, digest, row, corrects))
     if conflicts:
         raise ExampleConflictError(conflicts)
-    return Plan(steps)
+    return Plan(steps, sum(map(_more_bytes, steps)), sum(map(_more_pending, steps)))
 
 
 def keep(session: Session, adapter: Adapter, plan: Plan) -> list[Kept]:
@@ -246,6 +227,17 @@ def _split_conflict(
             f"send it as {equal}",
         )
     return None
+
+
+def _more_bytes(step: _Step) -> int:
+    before = 0 if step.row is None else _size(step.row.input) + _size(step.row.label)
+    return _size(step.example.input) + _size(step.example.label) - before
+
+
+def _more_pending(step: _Step) -> int:
+    if step.split == "holdout":
+        return 0
+    return int(step.row is None or (step.corrects and step.row.status != "pending"))
 
 
 def _size(text: str | None) -> int:
