@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from api_schemas.runs import Run
 from service.progress import MOST_LOSSES, SECONDS_BETWEEN_WRITES, Progress
 from service.run_end import run_end
 from service.worker_events import Event, EventError, parse
@@ -133,3 +134,44 @@ def test_the_workers_own_reason_is_told() -> None:
     progress.take(parse(b'{"event":"failed","run":1,"step":null,"error":"no such base"}'))
     end = run_end(1, progress, has_checkpoint=False, daemon_stopping=False, log="LOG")
     assert (end.status, end.reason) == ("failed", "no such base")
+
+
+def test_what_is_forgotten_is_a_total_and_written_at_once() -> None:
+    progress = Progress([], Clock())
+    lines = [b'{"event":"forgot","run":1,"total":%d,"step":4}' % total for total in (2, 5, 5)]
+    assert feed(progress, [parse(line) for line in lines]) == [
+        {"forgotten": 2},
+        {"forgotten": 5},
+        {"forgotten": 5},
+    ]
+    with pytest.raises(EventError, match="total"):
+        parse(b'{"event":"forgot","run":1,"total":-1,"step":4}')
+
+
+def test_what_watchers_are_told_are_fields_of_the_run() -> None:
+    started = (
+        b'{"event":"started","run":1,"total_steps":9,"resumed_from":4,"engine":{"a":1},'
+        b'"exact_resume":true,"exact_resume_reason":null}'
+    )
+    told = {
+        started: {
+            "step": 4,
+            "total_steps": 9,
+            "resumed_from": 4,
+            "exact_resume": True,
+            "exact_resume_reason": None,
+        },
+        b'{"event":"phase","run":1,"phase":"training"}': {"phase": "training"},
+        b'{"event":"evaluating","run":1,"done":3,"total":8}': {
+            "evaluated": 3,
+            "evaluating_total": 8,
+        },
+        b'{"event":"checkpoint","run":1,"step":5}': {"step": 5},
+        b'{"event":"forgot","run":1,"total":2,"step":5}': {"forgotten": 2},
+        b'{"event":"cut","run":1,"example_id":5,"tokens":7}': None,
+        b'{"event":"failed","run":1,"step":5,"error":"the cause"}': None,
+    }
+    for line, expected in told.items():
+        assert Progress.told(parse(line)) == expected
+        assert expected is None or set(expected) <= set(Run.model_fields)
+    assert set(Progress.told(step(3)) or {}) <= set(Run.model_fields)

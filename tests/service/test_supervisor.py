@@ -216,6 +216,23 @@ def test_what_a_worker_leaves_behind_is_taken_down(ready: Daemon) -> None:
     assert ready.wait_until_ended(ready.train(), seconds=20)["status"] == "completed"
 
 
+def test_runs_are_paged_newest_first(ready: Daemon) -> None:
+    made = []
+    for _ in range(3):
+        made.append(ready.train())
+        ready.wait_until_ended(made[-1])
+    first = ready.http.get(ready.path("/runs"), params={"limit": 2}).json()
+    assert [run["id"] for run in first["runs"]] == made[:0:-1]
+    assert [run["version"] for run in first["runs"]] == [3, 2]
+    query = {"limit": 2, "cursor": first["next"]}
+    second = ready.http.get(ready.path("/runs"), params=query).json()
+    assert ([run["id"] for run in second["runs"]], second["next"]) == (made[:1], None)
+    for bad in ("garbage", first["next"] + "=", "cnVuczotMQ"):
+        response = ready.http.get(ready.path("/runs"), params={"cursor": bad})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["field"] == "query.cursor"
+
+
 def test_a_second_trigger_is_refused_while_one_is_under_way(ready: Daemon) -> None:
     ready.script(steps=100, step_seconds=0.05)
     run_id = ready.train()

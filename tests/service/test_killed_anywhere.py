@@ -1,0 +1,128 @@
+"""The daemon killed at every point of a run's way, and what the next daemon makes of it."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.daemon import Daemon, is_alive, until
+
+DYING = (str(Path(__file__).with_name("dying_daemon.py")),)
+
+TRAINING = [
+    "service.trigger:write_spec:after",
+    "service.routes.runs:run_log.tell:before",
+    "service.supervisor:note:after",
+    "service.supervisor:tell:before",
+    "service.supervisor:read_spec:after",
+    "service.supervisor:WorkerProcess:before",
+    "service.supervisor:WorkerProcess:after",
+    "service.attendance:runs.progress:after",
+    "service.attendance:adopt:before",
+    "service.adoption:note:after",
+    "service.attendance:adopt:after",
+    "service.supervisor:run_end:before",
+    "service.supervisor:finish:before",
+    "service.supervisor:finish:after",
+]
+
+STEERING = [
+    ("pause", "service.routes.runs:steer:after", {"interrupted"}),
+    ("pause", "service.supervisor:Supervisor.stop_run:before", {"paused"}),
+    ("pause", "service.supervisor:Supervisor.stop_run:after", {"paused"}),
+    ("pause", "service.run_closing:as_wanted:before", {"paused"}),
+    ("pause", "service.run_closing:note:after", {"paused"}),
+    ("pause", "service.run_closing:tell:before", {"paused"}),
+    ("cancel", "service.routes.runs:steer:after", {"interrupted"}),
+    ("cancel", "service.supervisor:Supervisor.stop_run:before", {"cancelled"}),
+    ("cancel", "service.run_closing:note:after", {"cancelled"}),
+    ("cancel", "service.run_closing:tell:before", {"cancelled"}),
+    ("cancel", "service.run_closing:remove_checkpoints:before", {"cancelled"}),
+    ("restart", "service.routes.restart:steer:after", {"interrupted"}),
+    ("restart", "service.supervisor:Supervisor.stop_run:before", {"cancelled"}),
+    ("restart", "service.run_closing:tell:before", {"cancelled"}),
+    ("restart", "service.routes.restart:start_over:before", {"cancelled"}),
+    ("restart", "service.trigger:write_spec:after", {"cancelled"}),
+    ("restart", "service.routes.restart:remove_checkpoints:before", {"cancelled"}),
+]
+
+
+def killed(daemon: Daemon, request: str) -> Daemon:
+    """Send a POST that kills the daemon sooner or later; the next daemon."""
+    workers = daemon.worker_pids()
+    with suppress(httpx.TransportError):  # the answer may or may not get out
+        daemon.http.post(request)
+    daemon.process.wait(30)
+    until(lambda: not any(is_alive(pid) for pid in workers))
+    daemon.http.close()
+    return Daemon(daemon.home)
+
+
+def all_runs(daemon: Daemon) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = daemon.http.get(daemon.path("/runs")).json()["runs"]
+    return runs
+
+
+def prepared(home: Path) -> None:
+    with Daemon(home) as daemon:
+        daemon.create_adapter()
+        daemon.post_examples()
+
+
+def is_whole(daemon: Daemon) -> None:
+    """Every run has its end, which agrees with what lies in the home."""
+    for run in all_runs(daemon):
+        assert run["wanted"] is None
+        assert (run["status"] == "completed") == (run["version"] is not None)
+        checkpoints = daemon.home / f"runs/{run['id']}/checkpoints"
+        until(lambda folder=checkpoints: not folder.exists())
+    assert "unhandled" not in daemon.log()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", TRAINING)
+def test_a_training_survives_its_daemons_death(home: Path, point: str) -> None:
+    prepared(home)
+    dying = Daemon(home, program=DYING, environment={"DIE_AT": point})
+    with killed(dying, dying.path("/runs")) as daemon:
+        daemon.script()
+        runs = all_runs(daemon)
+        if not runs:
+            daemon.train()
+        for run in runs:
+            if run["status"] == "interrupted":
+                assert daemon.steer(run["id"], "resume").status_code == 200
+        [run] = all_runs(daemon)
+        done = daemon.wait_until_ended(run["id"])
+        assert (done["status"], done["version"]) == ("completed", 1), done
+        assert daemon.adapter()["examples"]["used"] == 10
+        is_whole(daemon)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("verb", "point", "statuses"), STEERING)
+def test_steering_survives_the_daemons_death(
+    home: Path, verb: str, point: str, statuses: set[str]
+) -> None:
+    prepared(home)
+    with Daemon(home) as first:
+        first.script(steps=1000, step_seconds=0.02)
+        run_id = first.train()
+        first.wait_for(run_id, lambda run: run["step"] >= 6)
+        first.kill()
+    dying = Daemon(home, program=DYING, environment={"DIE_AT": point})
+    dying.steer(run_id, "resume")
+    dying.wait_for(run_id, lambda run: run["status"] == "running" and run["step"] >= 11)
+    with killed(dying, f"/v1/runs/{run_id}/{verb}") as daemon:
+        run = daemon.run(run_id)
+        assert run["status"] in statuses, (run["status"], run["error"])
+        daemon.script()
+        if run["status"] != "cancelled":
+            assert daemon.steer(run_id, "resume").status_code == 200
+        elif len(all_runs(daemon)) == 1:
+            assert daemon.steer(run_id, "restart").status_code == 202
+        newest = all_runs(daemon)[0]["id"]
+        assert daemon.wait_until_ended(newest)["status"] == "completed"
+        is_whole(daemon)
