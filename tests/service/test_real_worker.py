@@ -45,11 +45,18 @@ def prepare(daemon: Daemon, name: str) -> None:
     assert response.status_code == 201, response.text
 
 
-def trained(daemon: Daemon, name: str, *, kills: int) -> dict[str, Any]:
+def trained(daemon: Daemon, name: str, *breaks: str) -> dict[str, Any]:
+    """Train to the end, with the worker killed or the run paused on the way."""
     run_id = daemon.train(name)
-    for turn in range(kills):
-        least = STEPS // (kills + 2) * (turn + 1)
-        run = daemon.wait_for(run_id, lambda run, least=least: run["step"] >= least, seconds=120)
+    for turn, how in enumerate(breaks):
+        least = STEPS // (len(breaks) + 2) * (turn + 1)
+        daemon.wait_for(run_id, lambda run, least=least: run["step"] >= least, seconds=120)
+        if how == "pause":
+            assert daemon.steer(run_id, "pause").status_code == 202
+            run = daemon.wait_until_ended(run_id)
+            assert run["status"] == "paused", run
+            assert daemon.steer(run_id, "resume").status_code == 200
+            continue
         kill(daemon.worker_pid())
         run = daemon.wait_until_ended(run_id)
         assert run["status"] == "interrupted", run
@@ -59,10 +66,10 @@ def trained(daemon: Daemon, name: str, *, kills: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_adapter(real: Daemon) -> None:
+def test_a_killed_and_paused_run_goes_on_to_the_same_adapter(real: Daemon) -> None:
     prepare(real, "phone")  # twice the same examples, options and seed
-    undisturbed = trained(real, "phone", kills=0)
-    disturbed = trained(real, "phone", kills=2)
+    undisturbed = trained(real, "phone")
+    disturbed = trained(real, "phone", "kill", "pause")
     for version, run in ((1, undisturbed), (2, disturbed)):
         assert (run["status"], run["error"], run["version"]) == ("completed", None, version), run
         assert (run["step"], run["total_steps"], run["exact_resume"]) == (STEPS, STEPS, True)
@@ -112,6 +119,24 @@ def test_no_log_holds_a_text(real: Daemon) -> None:
 
 
 @pytest.mark.slow
+def test_examples_deleted_amid_are_forgotten_and_the_run_goes_on(real: Daemon) -> None:
+    prepare(real, "forgetting")
+    run_id = real.train("forgetting")
+    real.wait_for(run_id, lambda run: run["step"] >= 20, seconds=120)
+    spec = real.spec(run_id)
+    gone = [spec["train_example_ids"][0], spec["holdout_example_ids"][0]]
+    for one in gone:
+        response = real.http.delete(f"/v1/adapters/forgetting/examples/{one}")
+        assert response.json()["run"] == run_id
+    real.wait_for(run_id, lambda run: run["forgotten"] == 2, seconds=60)
+    run = real.wait_until_ended(run_id, seconds=240)
+    assert (run["status"], run["forgotten"], run["step"]) == ("completed", 2, STEPS)
+    version = real.http.get(f"/v1/adapters/forgetting/versions/{run['version']}").json()
+    assert version["seen_deleted"] == 2
+    assert len(version["holdout_rows"]) == 31
+
+
+@pytest.mark.slow
 def test_a_failure_of_the_real_worker_is_told(real: Daemon, tmp_path: Path) -> None:
     """Weights damaged after they were added: found by the worker, which hashes them."""
     prepare(real, "damaged")
@@ -122,7 +147,7 @@ def test_a_failure_of_the_real_worker_is_told(real: Daemon, tmp_path: Path) -> N
     weights.chmod(0o600)
     weights.write_bytes(damaged)
     try:
-        run = trained(real, "damaged", kills=0)
+        run = trained(real, "damaged")
     finally:
         weights.write_bytes(whole)
     assert run["status"] == "failed"
