@@ -188,7 +188,7 @@ def keep(session: Session, adapter: Adapter, plan: Plan) -> list[Kept]:
 def _insert(session: Session, adapter: Adapter, steps: Sequence[_Step], now: int) -> Sequence[int]:
     if not steps:
         return []
-    # Three times as fast as adding objects; a batch of NDJSON holds the writer that much shorter.
+    # Twice as fast as adding objects; a batch of NDJSON holds the writer that much shorter.
     return session.scalars(
         insert(Example).returning(col(Example.id), sort_by_parameter_order=True),
         [

@@ -2,8 +2,6 @@
 
 import json
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -342,53 +340,6 @@ def test_the_database_is_as_full_as_the_answers_said(shared: Daemon) -> None:
     )
     assert response.status_code == 201
     assert shared.adapter("free")["examples"]["train"] == before + 3
-
-
-def resident_kb(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1])
-
-
-@pytest.mark.parametrize("declared", [True, False], ids=["Content-Length", "chunked"])
-def test_a_50_mb_body_is_refused_with_flat_memory(shared: Daemon, declared: bool) -> None:
-    """VmHWM is the highest resident memory ever: a body held for an instant would show in it."""
-    sent = 0
-    piece = b'{"input": "' + b"x" * 65_525
-    pieces = 50 * 1024 * 1024 // len(piece)
-
-    def body() -> Iterator[bytes]:
-        nonlocal sent
-        for _ in range(pieces):
-            sent += len(piece)
-            yield piece
-
-    shared.http.post(EXAMPLES, json=GOOD)  # whatever is loaded lazily is loaded now
-    post_raw(shared, EXAMPLES, b"[" + b" " * 2_000_000 + b"]")  # the largest body there may be
-    before = resident_kb(shared.process.pid)
-    headers = {"Content-Type": "application/json"}
-    if declared:
-        headers["Content-Length"] = str(pieces * len(piece))
-    response = shared.http.post(EXAMPLES, content=body(), headers=headers)
-    assert response.status_code == 413
-    fields(response)
-    grown = resident_kb(shared.process.pid) - before
-    assert grown < 6 * 1024, f"{grown} kB for {sent} bytes"  # the limit itself is 2 MiB
-    assert shared.http.get("/healthz").status_code == 200
-
-
-def test_a_chunk_at_a_time_counts_too(shared: Daemon) -> None:
-    """Two MiB and a byte, in chunks of which none is over the limit."""
-
-    def body() -> Iterator[bytes]:
-        for _ in range(32):
-            yield b" " * 65_536
-        yield b"x"
-
-    response = shared.http.post(
-        EXAMPLES, content=body(), headers={"Content-Type": "application/json"}
-    )
-    assert response.status_code == 413
 
 
 def test_garbage_on_the_socket_does_not_disturb_the_daemon(shared: Daemon) -> None:

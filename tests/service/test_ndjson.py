@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service import ndjson
-from tests.service.daemon import CONTEXT, Daemon
-from tests.service.test_bad_input import resident_kb
+from tests.service.daemon import CONTEXT, Daemon, resident_kb
 
 GOOD = {"input": "hello", "label": "now"}
 
