@@ -1,17 +1,14 @@
 """The client for other apps, with the real daemon and with who only pretends to be it."""
 
 import base64
-import hashlib
-import hmac
 import http.client
 import io
 import json
 import re
 import socket
-import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,9 @@ import pytest
 
 from service.for_apps.lorad_client import Credentials, Lorad, LoradError, NotLoradError, pair
 from tests.service.daemon import Daemon
+from tests.service.impostor import Behaviour, Impostor, http_answer, true_proof
 
 CANARY = "canary-7c21"
-SERVER_KEY = b"k" * 32
 SCOPES = ["examples:write", "status:read", "adapters:manage", "train", "adapters:download"]
 
 
@@ -114,86 +111,6 @@ def test_a_revoked_app_is_told_so(daemon: Daemon) -> None:
         assert refused.value.status == 401
 
 
-Behaviour = Callable[[socket.socket, int, "Impostor"], None]
-
-
-class Impostor:
-    """Listens on a port and does with the n-th connection what ``behave`` says."""
-
-    def __init__(self, behave: Behaviour, port: int = 0) -> None:
-        self.heard: list[bytes] = []
-        self._behave = behave
-        self._listener = socket.socket()
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind(("127.0.0.1", port))
-        self._listener.listen()
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            number = len(self.heard)
-            self.heard.append(b"")
-            threading.Thread(target=self._one, args=(connection, number), daemon=True).start()
-
-    def _one(self, connection: socket.socket, number: int) -> None:
-        with connection:
-            connection.settimeout(5)
-            try:
-                self._behave(connection, number, self)
-                while self.hear(connection, number):  # whatever else it is told
-                    pass
-            except OSError:
-                pass
-
-    def hear(self, connection: socket.socket, number: int) -> bytes:
-        """The next request's head and body, kept in `heard`."""
-        data = b""
-        while b"\r\n\r\n" not in data:
-            piece = connection.recv(65_536)
-            data += piece
-            self.heard[number] += piece
-            if not piece:
-                return data
-        length = re.search(rb"content-length: (\d+)", data, re.IGNORECASE)
-        wanted = data.index(b"\r\n\r\n") + 4 + (int(length[1]) if length else 0)
-        while len(data) < wanted:
-            piece = connection.recv(65_536)
-            data += piece
-            self.heard[number] += piece
-            if not piece:
-                break
-        return data
-
-    def credentials(self) -> Credentials:
-        key = base64.urlsafe_b64encode(SERVER_KEY).decode().rstrip("=")
-        return Credentials(self.port, "mail", "key-1", "token-of-the-app", key)
-
-    def __enter__(self) -> "Impostor":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._listener.close()
-
-
-def http_answer(body: Any, status: str = "200 OK", *headers: str) -> bytes:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = [f"HTTP/1.1 {status}", "Content-Type: application/json", f"Content-Length: {len(data)}"]
-    return "\r\n".join([*head, *headers, "", ""]).encode() + data
-
-
-def true_proof(request: bytes, port: int) -> dict[str, str]:
-    found = re.search(rb"nonce=([A-Za-z0-9_-]+)", request)
-    assert found is not None
-    message = f"lorad-hello-1\n127.0.0.1:{port}\n".encode() + found[1]
-    proof = hmac.digest(SERVER_KEY, message, hashlib.sha256)
-    return {"proof": base64.urlsafe_b64encode(proof).decode().rstrip("=")}
-
-
 def says(answer: bytes) -> Behaviour:
     def behave(connection: socket.socket, number: int, impostor: Impostor) -> None:
         impostor.hear(connection, number)
@@ -280,6 +197,26 @@ def test_who_takes_the_port_of_a_daemon_that_died_gets_nothing(daemon: Daemon) -
             with pytest.raises(NotLoradError):
                 lorad.post_examples("inbox", [text(1)])
             assert_only_asked(impostor, credentials.token)
+
+
+def test_a_daemon_that_was_restarted_is_asked_anew_and_served(home: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (
+        Daemon(home, environment={"LORAD_PORT": str(port)}) as daemon,
+        Lorad(pair(port, pairing_code(daemon)), patience=0.5) as lorad,
+    ):
+        lorad.request("POST", "/v1/adapters", {"name": "inbox", "base_model": "tiny"})
+        daemon.kill()
+        daemon.start()
+        assert len(lorad.post_examples("inbox", [text(1)])["examples"]) == 1
+        daemon.stop()
+        with pytest.raises(OSError, match="refused"):
+            lorad.adapter("inbox")
+        daemon.start()
+        counts = lorad.adapter("inbox")["examples"]
+        assert counts["train"] + counts["holdout"] == 1
 
 
 @pytest.mark.parametrize("headers", [(), ("Connection: close",)])
