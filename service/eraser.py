@@ -43,8 +43,10 @@ _LOOK_SECONDS = 60.0
 """Between looks for what is to be erased because it expired or was replaced."""
 
 _RETENTION_SECONDS = 3600.0
-_QUICK_SECONDS = 1.0
-"""After an attempt that took longer, the next one isn't made while a request waits for it."""
+_QUICK_SECONDS = 0.1
+_REST = 4
+"""After an attempt that kept writers waiting longer than that, the next one waits this multiple of
+it: many deletions from a large database are then erased together."""
 
 IDLE_SECONDS = 300.0
 """After so long without a request, and with nothing in training, the file may be written anew."""
@@ -77,7 +79,7 @@ class Eraser:
         self._database = database
         self._supervisor = supervisor
         self._lock = threading.Lock()  # of an attempt
-        self._took = 0.0
+        self._not_before = 0.0  # of the next attempt, on the monotonic clock
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._last_request = time.monotonic()
@@ -98,9 +100,9 @@ class Eraser:
         self._last_request = time.monotonic()
 
     def erase_now(self) -> None:
-        """Attempt to erase what is pending, and leave to the thread what can't be done quickly."""
+        """Attempt to erase what is pending, and leave to the thread what can't be done at once."""
         done = False
-        if self._took < _QUICK_SECONDS and self._lock.acquire(blocking=False):
+        if time.monotonic() >= self._not_before and self._lock.acquire(blocking=False):
             try:
                 done = self._attempt()
             finally:
@@ -122,6 +124,7 @@ class Eraser:
             if _boot_seconds() >= next_retention:
                 next_retention += _RETENTION_SECONDS
                 self._expire()
+            self._stopping.wait(self._not_before - time.monotonic())
             with self._lock:
                 done = self._attempt()
             if done and self._is_idle():
@@ -148,7 +151,6 @@ class Eraser:
         return False
 
     def _erase(self) -> bool:
-        began = time.monotonic()
         with self._database.read() as session:  # closed before the log is emptied
             pending = erasures.pending(session)
         ready = [erasure for erasure in pending if self._remove(erasure)]
@@ -160,15 +162,19 @@ class Eraser:
             erasures.finish(session, [erasure.id for erasure in ready])
             for erasure in ready:
                 _note(session, erasure)
-        self._took = time.monotonic() - began
         return len(ready) == len(pending)
 
     def _erase_rows(self) -> bool:
+        began = time.monotonic()
         try:
             return self._database.erase()
         except ScrubError as error:
             _log.warning("the file is written anew, because its pages can't be zeroed: %s", error)
             return self._database.vacuum(self._home.path)
+        finally:
+            now = time.monotonic()
+            if now - began > _QUICK_SECONDS:
+                self._not_before = now + _REST * (now - began)
 
     def _remove(self, erasure: Erasure) -> bool:
         """Remove what the erasure lists; whether nothing of it is left."""

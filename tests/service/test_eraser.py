@@ -148,6 +148,33 @@ def test_a_folder_that_resists_is_tried_again(
         assert erasures.pending(session) == []
 
 
+def test_deletions_from_a_large_database_are_erased_together(
+    home: Home, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[float] = []
+    erase = database.erase
+
+    def slow() -> bool:
+        attempts.append(time.monotonic())
+        time.sleep(0.2)
+        return erase()
+
+    monkeypatch.setattr(database, "erase", slow)
+    supervisor = Supervisor(Settings(home=home.path), home, database, RunFeed())
+    eraser = Eraser(home, database, supervisor)
+    eraser.start()
+    for _ in range(30):
+        with database.write() as session:
+            erasures.add(session, "examples", 1, 1)
+        eraser.erase_now()
+        time.sleep(0.05)
+    time.sleep(1.5)
+    eraser.stop()
+    assert 2 <= len(attempts) <= 5
+    with database.read() as session:
+        assert erasures.pending(session) == []
+
+
 def test_stopping_is_quick(home: Home, database: Database) -> None:
     supervisor = Supervisor(Settings(home=home.path), home, database, RunFeed())
     eraser = Eraser(home, database, supervisor)
