@@ -12,9 +12,19 @@ import pytest
 from api_schemas import adapters, clients, examples
 from api_schemas.problems import FieldError, Problem
 from api_schemas.scopes import MEANINGS
-from service import body_limit, cursors, idempotency, pairing, problems, run_feed, strict_json
+from service import (
+    body_limit,
+    connections,
+    cursors,
+    idempotency,
+    pairing,
+    problems,
+    run_feed,
+    strict_json,
+)
 from service.routes import examples as example_routes
 from service.verdict import LEAST_HOLDOUT
+from storage import adapters as adapter_rows
 from storage import history, retention, split
 from storage import idempotency as idempotency_records
 from tests.service.daemon import Daemon, add_stand_in_model
@@ -60,18 +70,25 @@ LIMITS = {
     "declared labels": bound(adapters.NewAdapter, "labels", "maxItems"),
     "characters of an `external_id`": bound(examples.PostedExample, "external_id", "maxLength"),
     "tokens of prompt and answer, unless you set `max_tokens`": adapters.DEFAULT_MAX_TOKENS,
+    "adapters of one client": adapter_rows.MOST_ADAPTERS,
     "nesting of JSON": strict_json.MOST_NESTING,
+    "values in one JSON body": strict_json.MOST_VALUES,
+    "seconds a body may take to arrive": body_limit.MOST_SECONDS,
     "errors listed in one answer": problems.MOST_FIELD_ERRORS,
     "items a page": cursors.MOST_A_PAGE,
     "examples a page": example_routes.MOST_A_PAGE,
     "characters of an `Idempotency-Key`": idempotency.MOST_KEY,
     "hours an `Idempotency-Key` is remembered": idempotency_records.KEPT_MS / 3_600_000,
+    "keys of one client remembered at a time": idempotency_records.MOST_KEPT,
     "examples a day (UTC), by default": clients.DEFAULT_EXAMPLES_PER_DAY,
     "bytes of text kept, by default": clients.DEFAULT_MOST_BYTES,
     "pending examples, by default": clients.DEFAULT_MOST_PENDING,
     "`keep_days` of an adapter, at most": bound(adapters.Retention, "keep_days", "maximum"),
     "`max_examples` of an adapter, at most": bound(adapters.Retention, "max_examples", "maximum"),
     "days the shell of an expired example is kept": retention.SHELL_DAYS,
+    "connections in all (a new one then closes the one idle longest)": (
+        connections.MOST_CONNECTIONS
+    ),
     "event streams of one client": run_feed.STREAMS_A_CLIENT,
     "event streams in all": run_feed.STREAMS_MOST,
     "events kept of a run for `Last-Event-ID`": run_feed.RING_EVENTS,
