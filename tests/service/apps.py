@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+from collections.abc import Iterator
 from typing import Any, Self
 
 import httpx
@@ -62,6 +63,11 @@ def pair(daemon: Daemon, name: str, *scopes: Scope, **fields: Any) -> App:
     response = redeem(daemon, code)
     assert response.status_code == 201, response.text
     return App(daemon, response.json())
+
+
+def wrong(*codes: str) -> Iterator[str]:
+    """Codes that are none of these."""
+    return (f"{number:08d}" for number in range(100) if f"{number:08d}" not in codes)
 
 
 def redeem(daemon: Daemon, code: str, **fields: Any) -> httpx.Response:
