@@ -78,6 +78,7 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         title="lorad",
         version=version,
         description="Trains LoRA adapters on labelled personal examples, on this device.",
+        openapi_url=None,  # routes.docs serves it
         docs_url=None,  # FastAPI's page loads scripts from the network
         redoc_url=None,
         lifespan=_few_threads,
