@@ -1,49 +1,70 @@
-"""Bodies beyond the limit, whole and in parts: refused, and never held in memory."""
+"""Bodies end in time, whoever sends them, and waiting for other things has no end."""
 
-from collections.abc import Iterator
+import asyncio
+from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
-from tests.service.daemon import Daemon, resident_kb
-from tests.service.test_bad_input import EXAMPLES, GOOD, fields, post_raw
+from service import body_limit
+from service.body_limit import BodyLimit
+from service.guard import CALLER
+from service.problems import Refusal
 
-
-@pytest.mark.parametrize("declared", [True, False], ids=["Content-Length", "chunked"])
-def test_a_50_mb_body_is_refused_with_flat_memory(shared: Daemon, declared: bool) -> None:
-    """VmHWM is the highest resident memory ever: a body held for an instant would show in it."""
-    sent = 0
-    piece = b'{"input": "' + b"x" * 65_525
-    pieces = 50 * 1024 * 1024 // len(piece)
-
-    def body() -> Iterator[bytes]:
-        nonlocal sent
-        for _ in range(pieces):
-            sent += len(piece)
-            yield piece
-
-    shared.http.post(EXAMPLES, json=GOOD)  # whatever is loaded lazily is loaded now
-    post_raw(shared, EXAMPLES, b"[" + b" " * 2_000_000 + b"]")  # the largest body there may be
-    before = resident_kb(shared.process.pid)
-    headers = {"Content-Type": "application/json"}
-    if declared:
-        headers["Content-Length"] = str(pieces * len(piece))
-    response = shared.http.post(EXAMPLES, content=body(), headers=headers)
-    assert response.status_code == 413
-    fields(response)
-    grown = resident_kb(shared.process.pid) - before
-    assert grown < 6 * 1024, f"{grown} kB for {sent} bytes"  # the limit itself is 2 MiB
-    assert shared.http.get("/healthz").status_code == 200
+HEAD: dict[str, Any] = {"type": "http", "headers": []}
+CALLERS = HEAD | {CALLER: "somebody"}
 
 
-def test_a_chunk_at_a_time_counts_too(shared: Daemon) -> None:
-    """Two MiB and a byte, in chunks of which none is over the limit."""
+async def no_send(message: Message) -> None:
+    raise AssertionError(message)
 
-    def body() -> Iterator[bytes]:
-        for _ in range(32):
-            yield b" " * 65_536
-        yield b"x"
 
-    response = shared.http.post(
-        EXAMPLES, content=body(), headers={"Content-Type": "application/json"}
-    )
-    assert response.status_code == 413
+def receive_all(scope: dict[str, Any], *messages: tuple[float, Message]) -> list[Message]:
+    """What an app behind the limit receives, of messages that come after so many seconds each."""
+    coming = iter(messages)
+    received: list[Message] = []
+
+    async def receive() -> Message:
+        seconds, message = next(coming)
+        await asyncio.sleep(seconds)
+        return message
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in messages:
+            received.append(await receive())
+
+    asyncio.run(BodyLimit(app)(scope, receive, no_send))
+    return received
+
+
+def part(body: bytes, *, more: bool) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_limit, "MOST_SECONDS", 0.4)
+    monkeypatch.setattr(body_limit, "MOST_STRANGERS_SECONDS", 0.1)
+
+
+def test_a_body_that_trickles_is_refused_in_the_end() -> None:
+    parts = [(0.03, part(b"x", more=True))] * 50
+    for scope in (HEAD, CALLERS):
+        with pytest.raises(Refusal) as refused:
+            receive_all(scope, *parts)
+        assert refused.value.status_code == 408
+        assert (refused.value.headers or {})["Connection"] == "close"
+
+
+def test_a_caller_has_more_time() -> None:
+    slow = [(0.1, part(b"x", more=True)), (0.1, part(b"y", more=False))]
+    assert len(receive_all(CALLERS, *slow)) == 2
+    with pytest.raises(Refusal):
+        receive_all(HEAD, *slow)
+
+
+def test_after_the_body_there_is_no_hurry() -> None:
+    """A stream of events listens for the end of its connection for hours."""
+    messages = [(0.0, part(b"", more=False)), (0.6, {"type": "http.disconnect"})]
+    for scope in (HEAD, CALLERS):
+        assert receive_all(scope, *messages)[-1] == {"type": "http.disconnect"}
