@@ -80,6 +80,7 @@ class Eraser:
         self._supervisor = supervisor
         self._lock = threading.Lock()  # of an attempt
         self._not_before = 0.0  # of the next attempt, on the monotonic clock
+        self._refused = False  # whether the database refused the last attempt
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._last_request = time.monotonic()
@@ -122,7 +123,7 @@ class Eraser:
         while not self._stopping.is_set():
             self._wake.clear()
             if _boot_seconds() >= next_retention:
-                next_retention += _RETENTION_SECONDS
+                next_retention = _boot_seconds() + _RETENTION_SECONDS
                 self._expire()
             self._stopping.wait(self._not_before - time.monotonic())
             with self._lock:
@@ -143,12 +144,17 @@ class Eraser:
     def _attempt(self) -> bool:
         """Erase what is pending; whether nothing is any more. The caller holds the lock."""
         try:
-            return self._erase()
+            done = self._erase()
         except (sqlite3.OperationalError, OperationalError, PoolTimeoutError) as error:
-            _log.error("not erased yet, the database refused: %s", type(error).__name__)
+            if not self._refused:  # else a full disk would fill the log, a line a second
+                _log.error("not erased yet, the database refused: %s", error)
+            self._refused = True
+            return False
         except Exception as error:  # no error of ours may end the erasing
             log_unexpected(_log, "erasing", error)
-        return False
+            return False
+        self._refused = False
+        return done
 
     def _erase(self) -> bool:
         with self._database.read() as session:  # closed before the log is emptied
