@@ -13,39 +13,21 @@ DYING = (str(Path(__file__).with_name("dying_daemon.py")),)
 
 TRAINING = [
     "service.trigger:write_spec:after",
-    "service.routes.runs:run_log.tell:before",
     "service.supervisor:note:after",
-    "service.supervisor:tell:before",
-    "service.supervisor:read_spec:after",
-    "service.supervisor:WorkerProcess:before",
     "service.supervisor:WorkerProcess:after",
-    "service.attendance:runs.progress:after",
     "service.attendance:adopt:before",
-    "service.adoption:note:after",
     "service.attendance:adopt:after",
-    "service.supervisor:run_end:before",
     "service.supervisor:finish:before",
-    "service.supervisor:finish:after",
 ]
 
 STEERING = [
-    ("pause", "service.routes.runs:steer:after", {"interrupted"}),
-    ("pause", "service.supervisor:Supervisor.stop_run:before", {"paused"}),
-    ("pause", "service.supervisor:Supervisor.stop_run:after", {"paused"}),
-    ("pause", "service.run_closing:as_wanted:before", {"paused"}),
-    ("pause", "service.run_closing:note:after", {"paused"}),
-    ("pause", "service.run_closing:tell:before", {"paused"}),
-    ("cancel", "service.routes.runs:steer:after", {"interrupted"}),
-    ("cancel", "service.supervisor:Supervisor.stop_run:before", {"cancelled"}),
-    ("cancel", "service.run_closing:note:after", {"cancelled"}),
-    ("cancel", "service.run_closing:tell:before", {"cancelled"}),
-    ("cancel", "service.run_closing:remove_checkpoints:before", {"cancelled"}),
-    ("restart", "service.routes.restart:steer:after", {"interrupted"}),
-    ("restart", "service.supervisor:Supervisor.stop_run:before", {"cancelled"}),
-    ("restart", "service.run_closing:tell:before", {"cancelled"}),
-    ("restart", "service.routes.restart:start_over:before", {"cancelled"}),
-    ("restart", "service.trigger:write_spec:after", {"cancelled"}),
-    ("restart", "service.routes.restart:remove_checkpoints:before", {"cancelled"}),
+    ("pause", "service.routes.runs:steer:after", "interrupted"),
+    ("pause", "service.supervisor:Supervisor.stop_run:before", "paused"),
+    ("pause", "service.run_closing:note:after", "paused"),
+    ("cancel", "service.supervisor:Supervisor.stop_run:before", "cancelled"),
+    ("cancel", "service.run_closing:remove_checkpoints:before", "cancelled"),
+    ("restart", "service.routes.restart:start_over:before", "cancelled"),
+    ("restart", "service.trigger:write_spec:after", "cancelled"),
 ]
 
 
@@ -102,22 +84,21 @@ def test_a_training_survives_its_daemons_death(home: Path, point: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("verb", "point", "statuses"), STEERING)
+@pytest.mark.parametrize(("verb", "point", "status"), STEERING)
 def test_steering_survives_the_daemons_death(
-    home: Path, verb: str, point: str, statuses: set[str]
+    home: Path, verb: str, point: str, status: str
 ) -> None:
     prepared(home)
     with Daemon(home) as first:
         first.script(steps=1000, step_seconds=0.02)
         run_id = first.train()
         first.wait_for(run_id, lambda run: run["step"] >= 6)
-        first.kill()
     dying = Daemon(home, program=DYING, environment={"DIE_AT": point})
-    dying.steer(run_id, "resume")
+    assert dying.train() == run_id
     dying.wait_for(run_id, lambda run: run["status"] == "running" and run["step"] >= 11)
     with killed(dying, f"/v1/runs/{run_id}/{verb}") as daemon:
         run = daemon.run(run_id)
-        assert run["status"] in statuses, (run["status"], run["error"])
+        assert run["status"] == status, run["error"]
         daemon.script()
         if run["status"] != "cancelled":
             assert daemon.steer(run_id, "resume").status_code == 200
