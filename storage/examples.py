@@ -102,10 +102,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Kept:
-    """An example that is kept, and its split."""
+    """An example that is kept, and its split; ``replaces`` another text of it, or doesn't."""
 
     id: int
     split: Split
+    replaces: bool
 
 
 def add(session: Session, adapter: Adapter, given: Sequence[NewExample]) -> list[Example]:
@@ -182,7 +183,10 @@ def keep(session: Session, adapter: Adapter, plan: Plan) -> list[Kept]:
         forget_digests(session, adapter.id)
         erasures.grow(session, "correction", adapter.client_id, replaced)
     new_ids = iter(_insert(session, adapter, [step for step in plan.steps if not step.row], now))
-    return [Kept(step.row.id if step.row else next(new_ids), step.split) for step in plan.steps]
+    return [
+        Kept(step.row.id if step.row else next(new_ids), step.split, step.corrects)
+        for step in plan.steps
+    ]
 
 
 def _insert(session: Session, adapter: Adapter, steps: Sequence[_Step], now: int) -> Sequence[int]:

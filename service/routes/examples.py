@@ -106,7 +106,7 @@ def post_examples(
         )
         idempotency.remember(session, 201, answer, adapter_id=now.id)
         expired = retention.expire(session, now, now_ms(), most=len(rows) + _MORE_TO_EXPIRE)
-    if expired:
+    if expired or any(row.replaces for row in rows):
         context.supervisor.examples_changed(now.id)
     return answer
 

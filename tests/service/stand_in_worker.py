@@ -72,6 +72,7 @@ class Worker:
 
     def forget(self, step: int) -> None:
         """Look which examples are gone, as the real worker does between steps."""
+        print("looked at the examples", file=sys.stderr)
         ids = [*self.spec["train_example_ids"], *self.spec["holdout_example_ids"]]
         with Database.open_readonly(self.home / "lorad.db") as database, database.read() as session:
             gone = set(ids) - examples.existing(session, ids) - set(self.forgotten)

@@ -202,6 +202,24 @@ def test_a_run_in_flight_is_told_and_goes_on(phone: Daemon) -> None:
     assert phone.adapter()["examples"]["used"] == 9
 
 
+def test_a_run_in_flight_is_told_of_corrections_but_not_of_new_examples(phone: Daemon) -> None:
+    example = {"input": "first text", "label": "now", "split": "train", "external_id": "mine"}
+    phone.http.post(phone.path("/examples"), json=example)
+    phone.post_examples()
+    phone.script(steps=40, step_seconds=0.05)
+    run_id = phone.train()
+    phone.wait_for(run_id, lambda run: run["step"] >= 1)
+    phone.http.post(phone.path("/examples"), json={"input": "another", "label": "now"})
+    phone.http.post(phone.path("/examples"), json=example)  # nothing new in it
+    after = phone.run(run_id)["step"] + 2
+    phone.wait_for(run_id, lambda run: run["step"] >= after)
+    log = phone.home / f"runs/{run_id}/worker.log"
+    assert log.read_text().count("looked") == 1  # at its start
+    phone.http.post(phone.path("/examples"), json=example | {"input": "second text"})
+    assert phone.wait_until_ended(run_id)["status"] == "completed"
+    assert log.read_text().count("looked") == 2
+
+
 def test_the_same_key_deletes_once_and_answers_the_same(phone: Daemon) -> None:
     first, second = phone.post_examples(train=2, holdout=0)
     headers = {"Idempotency-Key": f"key-{phone.name}"}
