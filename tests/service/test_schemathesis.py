@@ -43,7 +43,7 @@ models = { values = ["tiny"] }
 "path.run_id" = { dictionary = "ids", probability = 0.8 }
 "path.number" = { dictionary = "ids", probability = 0.8 }
 "path.example_id" = { dictionary = "ids", probability = 0.8 }
-"path.erasure_id" = { dictionary = "ids", probability = 0.8 }
+"path.erasure_id" = { dictionary = "finished", probability = 0.8 }
 "query.client" = { dictionary = "clients", probability = 0.9 }
 "query.external_id" = { dictionary = "own_ids", probability = 0.8 }
 "header.If-Match" = { dictionary = "tags", probability = 0.9 }
@@ -110,6 +110,7 @@ def seeded(daemon: Daemon) -> Iterator[Daemon]:
         daemon.create_adapter(f"gone-{number}")
         daemon.post_examples(f"gone-{number}")
         pair(daemon, f"gone-{number}")
+    assert daemon.http.delete(daemon.path("/examples/1")).status_code == 200  # an erasure
     pair(daemon, "mail")
     daemon.wait_until_ended(daemon.train("phone"))
     daemon.script(steps=100_000, step_seconds=0.05)
