@@ -13,6 +13,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api_schemas.examples import MANY, ONE
@@ -37,6 +38,7 @@ _OUR_MISTAKES = (
 
 _log = logging.getLogger("lorad.problems")
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _GENERAL = {
     404: "there is nothing at this address; GET /openapi.json lists what there is",
     405: "this address has no such method; GET /openapi.json lists what there is",
@@ -117,7 +119,22 @@ async def _refused(request: Request, error: Exception) -> Response:
             error.status_code, error.detail, error.errors, error.headers or None
         )
     detail = _GENERAL.get(error.status_code, error.detail)
-    return problem_response(error.status_code, detail, headers=error.headers)
+    headers = error.headers
+    if error.status_code == 405:
+        headers = {"Allow": ", ".join(_allowed(request))}
+    return problem_response(error.status_code, detail, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of the request's address; Starlette names those of one route only."""
+    routes = request.app.router.routes
+    return [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+        )
+    ]
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

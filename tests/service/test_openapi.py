@@ -1,6 +1,7 @@
 """The document describes every route, and every route can be used without heavy libraries."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,20 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         if "security" in operation:
             assert set(operation["x-scopes"]) <= set(SCOPES), (method, path)
         assert (operation.get("security") == [{"HTTPBearer": []}]) == (path not in PUBLIC_PATHS)
+
+
+def test_an_address_that_lacks_a_method_names_those_it_has(
+    shared: Daemon, document: dict[str, Any]
+) -> None:
+    for path, methods in document["paths"].items():
+        address = re.sub(r"\{\w+\}", "1", path)
+        response = shared.http.request("TRACE", address)
+        assert response.status_code == 405, path
+        assert response.headers["allow"].split(", ") == sorted(
+            (method.upper() for method in methods),
+            key=("GET", "POST", "PUT", "PATCH", "DELETE").index,
+        ), path
+    assert shared.http.post("/docs").headers["allow"] == "GET"
 
 
 def test_every_reference_leads_somewhere_inside(document: dict[str, Any]) -> None:

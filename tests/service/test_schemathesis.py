@@ -80,6 +80,11 @@ status_code_conformance = { enabled = true }
 content_type_conformance = { enabled = true }
 response_schema_conformance = { enabled = true }
 unsupported_method = { enabled = true }
+allow_header_conformance = { enabled = true }
+response_headers_conformance = { enabled = true }
+missing_required_header = { enabled = true, expected-statuses = ["4xx"] }
+use_after_free = { enabled = true }
+ensure_resource_availability = { enabled = true }
 ignored_auth = { enabled = true }
 negative_data_rejection = { enabled = true, expected-statuses = ["4xx", 507] }
 """
