@@ -1,12 +1,17 @@
 """What holds for every test: no network, nobody's own settings, no deadline for a busy machine."""
 
 import os
+import signal
 
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read by transformers and peft when they are first imported
 for name in [name for name in os.environ if name.startswith("LORAD_")]:
     del os.environ[name]
+
+# A background job of a script ignores Ctrl-C, and so would the commands that the tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("lorad", deadline=None)
 # hypothesis' own profile "ci" draws the same examples in every run.
