@@ -6,6 +6,7 @@ read. Readers each see a snapshot and never wait for the writer (write-ahead log
 """
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import QueuePool, StaticPool
 from sqlmodel import Session
 
@@ -23,6 +24,9 @@ from storage.scrub import scrub
 
 BUSY_TIMEOUT_MS = 5_000
 """How long SQLite itself waits for a lock held by another process (a backup, a shell)."""
+
+WRITER_PATIENCE_SECONDS = 15.0
+"""How long a write waits for the writes before it: a very large deletion takes longer."""
 
 _TRUNCATE_PATIENCE_MS = 50
 
@@ -116,13 +120,23 @@ class Database:
         """The one writer's session: commits when the block ends, rolls back when it raises.
 
         When the block has ended, what it wrote is on the disk.
+
+        Raises:
+            sqlalchemy.exc.OperationalError: the writer was busy for `WRITER_PATIENCE_SECONDS`, or
+                the disk is full; nothing was changed.
         """
         if self._writer is None:
             raise ReadOnlyDatabaseError
-        with self._write_lock, Session(self._writer, expire_on_commit=False) as session:
-            session.execute(text("SELECT 1"))  # begins: the block reads nothing older than this
-            yield session
-            session.commit()
+        if not self._write_lock.acquire(timeout=WRITER_PATIENCE_SECONDS):
+            busy = sqlite3.OperationalError("another write takes long")
+            raise OperationalError("BEGIN IMMEDIATE", None, busy)
+        try:
+            with Session(self._writer, expire_on_commit=False) as session:
+                session.execute(text("SELECT 1"))  # begins: the block reads nothing older than this
+                yield session
+                session.commit()
+        finally:
+            self._write_lock.release()
 
     @contextmanager
     def read(self) -> Iterator[Session]:

@@ -1,6 +1,7 @@
 import sqlite3
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, select
 
-from storage import examples
+from storage import clients, examples
 from storage.database import Database, DatabaseFileError, ReadOnlyDatabaseError
 from storage.examples import NewExample
 from storage.tables import Adapter, Client, Example
@@ -227,3 +228,19 @@ def test_emptying_the_log_waits_for_a_transaction_under_way(
         assert emptied == []
     thread.join()
     assert emptied == [True]
+
+
+def test_a_write_does_not_wait_for_ever(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.database.WRITER_PATIENCE_SECONDS", 0.2)
+    with database.write():
+        with (
+            ThreadPoolExecutor() as pool,
+            pytest.raises(OperationalError, match="another write takes long"),
+        ):
+            pool.submit(lambda: database.write().__enter__()).result()
+        with database.read() as session:  # who reads waits for nobody
+            clients.every(session)
+    with database.write() as session:  # and the lock is given back
+        clients.put(session, "late", b"\x07" * 32)
