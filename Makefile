@@ -9,6 +9,9 @@ ARGS ?=
 # A package index with CPU builds of torch, for machines where the automatic choice below doesn't fit.
 LORAD_TORCH_INDEX ?=
 
+# Two processes of tests: most of them wait for a daemon's process, not for a core.
+AT_ONCE := -n 2 --dist loadfile
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
@@ -73,7 +76,7 @@ demo: setup
 
 test: lint types
 	@echo "pytest"
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(AT_ONCE) $(ARGS)
 
 lint: setup-test
 	@echo "ruff, import-linter"
@@ -86,7 +89,7 @@ types: setup-test
 	@$(PY) -m mypy
 
 fast: setup-test
-	@$(PY) -m pytest -m "not slow" $(ARGS)
+	@$(PY) -m pytest -m "not slow" $(AT_ONCE) $(ARGS)
 
 android-check: setup-test
 	@$(PY) -m bench.android_requirements
