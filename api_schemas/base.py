@@ -1,10 +1,13 @@
 """What all requests have in common, and the kinds of text and number they are made of."""
 
+import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 LARGEST_ID = 2**63 - 1
+
+_NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
 
 
 class Request(BaseModel):
@@ -39,7 +42,16 @@ def _trimmed(text: str) -> str:
     return text
 
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+def _plain(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(
+            "must be 1 to 64 small letters, digits, dots, underscores and hyphens, the first a "
+            "letter or a digit"
+        )
+    return name
+
+
+Name = Annotated[str, Field(json_schema_extra={"pattern": f"^{_NAME}$"}), AfterValidator(_plain)]
 """A name that is also a folder's name and part of a URL."""
 
 InputText = Annotated[str, Field(min_length=1, max_length=100_000), AfterValidator(_readable)]
