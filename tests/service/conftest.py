@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ def ready(shared: Daemon) -> Iterator[Daemon]:
     shared.post_examples()
     yield shared
     for pid in shared.worker_pids():
-        kill(pid)
+        with suppress(ProcessLookupError):  # it was about to end by itself
+            kill(pid)
 
 
 @pytest.fixture
