@@ -8,10 +8,11 @@ kill at any instant leaves either everything as it was, or the rows gone and the
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, delete, true
-from sqlmodel import Session, col, func, select
+from sqlmodel import Session, col, select
 
 from storage import erasures, history
 from storage.counting import ExampleCount
+from storage.examples import counts
 from storage.forgetting import Lost, Witnesses, note_lost
 from storage.ledgers import DailyUsage, Erasure, HistoryEntry, IdempotencyRecord
 from storage.tables import Adapter, Client, Example, Run, Version
@@ -126,11 +127,7 @@ def _which(example_id: int | None, external_id: str | None) -> ColumnElement[boo
 def _delete_adapter(session: Session, adapter: Adapter) -> tuple[int, list[str]]:
     """Delete the adapter's rows; return its number of examples and its folders."""
     run_ids = session.exec(select(col(Run.id)).where(Run.adapter_id == adapter.id)).all()
-    count = session.exec(
-        select(func.coalesce(func.sum(ExampleCount.examples), 0)).where(
-            ExampleCount.adapter_id == adapter.id
-        )
-    ).one()
+    had = counts(session, adapter.id)
     session.exec(
         delete(HistoryEntry).where(
             col(HistoryEntry.client_id) == adapter.client_id,
@@ -140,4 +137,7 @@ def _delete_adapter(session: Session, adapter: Adapter) -> tuple[int, list[str]]
     for table in (IdempotencyRecord, Version, Run, Example, ExampleCount):
         session.exec(delete(table).where(col(table.adapter_id) == adapter.id))
     session.exec(delete(Adapter).where(col(Adapter.id) == adapter.id))
-    return count, [f"adapters/{adapter.id}", *(f"runs/{one}" for one in run_ids)]
+    return had.train + had.holdout + had.expired, [
+        f"adapters/{adapter.id}",
+        *(f"runs/{one}" for one in run_ids),
+    ]

@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, literal_column, update
 from sqlmodel import Session, col, select
 
 from storage import erasures
-from storage.counting import ExampleCount
+from storage.examples import counts, in_parts
 from storage.forgetting import Lost, note_lost
 from storage.tables import Adapter, Example
 
@@ -20,7 +20,6 @@ SHELL_DAYS = 90
 _DAY_MS = 24 * 60 * 60 * 1000
 # Spelled out, not bound: else SQLite doesn't use the partial index.
 _NOT_EXPIRED = col(Example.status) != literal_column("'expired'")
-_IDS_A_QUERY = 500  # SQLite builds may allow no more than 999 parameters
 
 
 def expire(session: Session, adapter: Adapter, now_ms: int, *, most: int | None = None) -> int:
@@ -40,10 +39,10 @@ def expire(session: Session, adapter: Adapter, now_ms: int, *, most: int | None 
     due = _due(session, adapter, now_ms, most)
     if not due:
         return 0
-    for start in range(0, len(due), _IDS_A_QUERY):
+    for part in in_parts(due.ids):
         session.exec(
             update(Example)
-            .where(col(Example.id).in_(due.ids[start : start + _IDS_A_QUERY]))
+            .where(col(Example.id).in_(part))
             .values(input=None, label=None, text_hash=None, status="expired", changed_at=now_ms)
         )
     note_lost(session, adapter.id, due)
@@ -58,7 +57,7 @@ def adapter_ids(session: Session) -> Sequence[int]:
 
 def old_shells(session: Session, adapter_id: int, now_ms: int, most: int) -> Sequence[int]:
     """The ids of up to ``most`` shells that are older than `SHELL_DAYS`. Any session will do."""
-    if not _shells(session, adapter_id):
+    if not counts(session, adapter_id).expired:
         return []
     return session.exec(
         select(col(Example.id))
@@ -73,8 +72,7 @@ def old_shells(session: Session, adapter_id: int, now_ms: int, most: int) -> Seq
 
 def drop_shells(session: Session, adapter: Adapter, ids: Sequence[int]) -> None:
     """Delete these rows of the adapter as far as they are shells still."""
-    for start in range(0, len(ids), _IDS_A_QUERY):
-        part = ids[start : start + _IDS_A_QUERY]
+    for part in in_parts(ids):
         session.exec(
             delete(Example).where(col(Example.id).in_(part), col(Example.status) == "expired")
         )
@@ -84,7 +82,8 @@ def drop_shells(session: Session, adapter: Adapter, ids: Sequence[int]) -> None:
 def _due(session: Session, adapter: Adapter, now_ms: int, most: int | None) -> Lost:
     number = 0
     if adapter.max_examples is not None:
-        number = _kept(session, adapter.id) - adapter.max_examples
+        kept = counts(session, adapter.id)
+        number = kept.train + kept.holdout - adapter.max_examples
     if adapter.keep_days is not None:
         before = now_ms - adapter.keep_days * _DAY_MS
         number = max(number, _older(session, adapter.id, before))
@@ -99,22 +98,6 @@ def _due(session: Session, adapter: Adapter, now_ms: int, most: int | None) -> L
         .limit(number)
     )
     return Lost.of((one, created) for one, created in rows)
-
-
-def _kept(session: Session, adapter_id: int) -> int:
-    return session.exec(
-        select(func.coalesce(func.sum(ExampleCount.examples), 0)).where(
-            ExampleCount.adapter_id == adapter_id, ExampleCount.status != "expired"
-        )
-    ).one()
-
-
-def _shells(session: Session, adapter_id: int) -> int:
-    return session.exec(
-        select(func.coalesce(func.sum(ExampleCount.examples), 0)).where(
-            ExampleCount.adapter_id == adapter_id, ExampleCount.status == "expired"
-        )
-    ).one()
 
 
 def _older(session: Session, adapter_id: int, before: int) -> int:
