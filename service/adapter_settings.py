@@ -10,7 +10,7 @@ from service.context import Context
 from service.length import LengthCheck
 from service.models import Manifest
 from service.problems import Refusal, invalid
-from service.training_status import base_model_problem
+from service.trigger import require_base_model
 from storage import example_labels
 from storage.tables import Adapter
 
@@ -83,9 +83,7 @@ def _check_tokens(
     labels: list[str] | None,
     max_tokens: int,
 ) -> None:
-    problem = base_model_problem(context.models, adapter)
-    if problem is not None:
-        raise Refusal(409, problem)
+    require_base_model(context, adapter)
     model = context.models.get(adapter.base_model)
     _check_max_tokens(max_tokens, model)
     check_labels(context.lengths, model, labels, max_tokens)

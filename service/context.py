@@ -49,7 +49,7 @@ class Needs:
 
     async def __call__(self, request: Request) -> None:
         """Refuse with 403 who has none of them. Says nothing about what exists."""
-        caller = await _sender(request)
+        caller = await sender_of(request)
         if self.any_of and not caller.may(*self.any_of):
             raise Refusal(
                 403,
@@ -70,7 +70,7 @@ async def _context(request: Request) -> Context:
 TheContext = Annotated[Context, Depends(_context)]
 
 
-async def _sender(request: Request) -> Caller:
+async def sender_of(request: Request) -> Caller:
     """Who the guard let in, if the token still stands: the body may have taken long to arrive."""
     caller = cast(Caller, request.scope[CALLER])
     if not cast(Context, request.app.state.context).authenticator.still_valid(caller):
@@ -83,7 +83,7 @@ async def _sender(request: Request) -> Caller:
     return caller
 
 
-TheSender = Annotated[Caller, Depends(_sender)]
+TheSender = Annotated[Caller, Depends(sender_of)]
 """Whose token the request carries, whomever it is about."""
 
 
@@ -95,7 +95,7 @@ async def _caller(
         Query(max_length=64, description="Act on the things of this client (scope admin only)."),
     ] = None,
 ) -> Caller:
-    caller = await _sender(request)
+    caller = await sender_of(request)
     if client is None or client == caller.name:
         return caller
     if not caller.may(ADMIN):

@@ -5,12 +5,15 @@ very text that `encode` makes is taken back.
 """
 
 import base64
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
 from fastapi import Query
 
 from api_schemas.base import LARGEST_ID
 from service.problems import Refusal, invalid
+
+T = TypeVar("T")
 
 MOST_A_PAGE = 200
 A_PAGE = 50
@@ -60,6 +63,17 @@ def decode_text(kind: str, cursor: str) -> str:
     if (found, colon) != (kind, ":") or encode(kind, text) != cursor:
         raise _refusal()
     return text
+
+
+def cut(
+    kind: str, rows: Sequence[T], limit: int, position: Callable[[T], int | str]
+) -> tuple[Sequence[T], str | None]:
+    """The page of ``rows``, of which one more than ``limit`` was asked for, and its ``next``.
+
+    ``position`` tells where in the ``kind`` of list a row stands.
+    """
+    shown = rows[:limit]
+    return shown, encode(kind, position(shown[-1])) if len(rows) > limit else None
 
 
 def _refusal() -> Refusal:

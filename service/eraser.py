@@ -24,6 +24,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
+from service.boot_clock import boot_seconds
 from service.durable import sync_folder
 from service.home import Home
 from service.locks import is_held
@@ -119,11 +120,11 @@ class Eraser:
             self._remove(erasure)
 
     def _work(self) -> None:
-        next_retention = _boot_seconds()
+        next_retention = boot_seconds()
         while not self._stopping.is_set():
             self._wake.clear()
-            if _boot_seconds() >= next_retention:
-                next_retention = _boot_seconds() + _RETENTION_SECONDS
+            if boot_seconds() >= next_retention:
+                next_retention = boot_seconds() + _RETENTION_SECONDS
                 self._expire()
             self._stopping.wait(self._not_before - time.monotonic())
             with self._lock:
@@ -246,8 +247,3 @@ def _remove_durably(path: Path) -> bool:
         _log.error("%s can't be removed yet: %s", path.name, error.strerror)
         return False
     return True
-
-
-def _boot_seconds() -> float:
-    """A clock that goes on while the phone is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

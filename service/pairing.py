@@ -10,13 +10,13 @@ import hmac
 import math
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from api_schemas.scopes import Scope
+from service.boot_clock import boot_seconds
 
 CODE_DIGITS = 8
 CODE_SECONDS = 120
@@ -73,12 +73,6 @@ class _Code:
 
 
 _OPEN = ("waiting", "taken")
-
-
-def boot_seconds() -> float:
-    """Seconds since the device was started, with those that it slept, where that is known."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
 
 
 class PairingDesk:

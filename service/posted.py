@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 from pydantic import TypeAdapter, ValidationError
@@ -10,9 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from api_schemas.examples import MOST_LINES, ExamplesBody, PostedExample, PostedExamples
 from api_schemas.problems import FieldError
 from service import ndjson, strict_json
-from service.auth import Caller
-from service.context import TheContext
-from service.guard import CALLER
+from service.context import sender_of
 from service.idempotency import TheIdempotencyKey, body_parts
 from service.problems import MOST_FIELD_ERRORS, Refusal, field_name, invalid, message_of
 from service.strict_json import MOST_VALUES
@@ -49,15 +47,14 @@ class Posted:
             raise Refusal(422, "nothing was kept: some examples can't be accepted", found)
 
 
-async def _read(request: Request, context: TheContext, idempotency: TheIdempotencyKey) -> Posted:
+async def _read(request: Request, idempotency: TheIdempotencyKey) -> Posted:
     media_type = require_content(request, JSON, ndjson.MEDIA_TYPE)
     parts = body_parts(request, idempotency)
     if media_type == ndjson.MEDIA_TYPE:
         posted = await _of_lines(parts)
     else:
         posted = _of_document(b"".join([part async for part in parts]))
-    if not context.authenticator.still_valid(cast(Caller, request.scope[CALLER])):
-        raise Refusal(401, "the token or its scopes were changed while the request arrived")
+    await sender_of(request)  # once more: the body may have taken long to arrive
     return posted
 
 

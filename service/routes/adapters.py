@@ -10,7 +10,7 @@ from api_schemas.adapters import AdapterChange, AdapterList, NewAdapter
 from service import retention
 from service.adapter_settings import check_labels, max_tokens_of, settings_after
 from service.context import Context, TheCaller, TheContext, needs
-from service.cursors import A_PAGE, Cursor, Limit, decode_text, encode
+from service.cursors import A_PAGE, Cursor, Limit, cut, decode_text
 from service.etags import IfMatch, etag, require_match
 from service.idempotency import TheIdempotency
 from service.models import ModelError
@@ -98,11 +98,9 @@ def list_adapters(
     after = "" if cursor is None else decode_text(_LIST, cursor)
     with context.database.read() as session:
         rows = adapters.page(session, caller.id, after=after, limit=limit + 1)
-        shown = rows[:limit]
+        shown, following = cut(_LIST, rows, limit, lambda row: row.name)
         answers = [_answer(session, context, row) for row in shown]
-    return AdapterList(
-        adapters=answers, next=encode(_LIST, shown[-1].name) if len(rows) > limit else None
-    )
+    return AdapterList(adapters=answers, next=following)
 
 
 @router.get("/{name}", responses=problems(404) | _WITH_ETAG, dependencies=[needs("status:read")])

@@ -8,7 +8,7 @@ from api_schemas.clients import ClientChange, ClientPage, Credentials
 from service.auth import new_token, token_hash
 from service.client_views import client_answer, credentials_answer
 from service.context import Context, TheContext, TheSender, needs
-from service.cursors import A_PAGE, Cursor, Limit, decode_text, encode
+from service.cursors import A_PAGE, Cursor, Limit, cut, decode_text
 from service.problems import Refusal
 from service.routes.lookups import client_or_401
 from service.routes.responses import problems
@@ -45,9 +45,9 @@ def list_clients(context: TheContext, limit: Limit = A_PAGE, cursor: Cursor = No
     after = "" if cursor is None else decode_text("clients", cursor)
     with context.database.read() as session:
         rows = clients.page(session, after=after, limit=limit + 1)
-        shown = [client_answer(session, row) for row in rows[:limit]]
-    more = len(rows) > limit
-    return ClientPage(clients=shown, next=encode("clients", shown[-1].name) if more else None)
+        shown, following = cut("clients", rows, limit, lambda row: row.name)
+        answers = [client_answer(session, row) for row in shown]
+    return ClientPage(clients=answers, next=following)
 
 
 @router.get("/clients/{name}", responses=problems(404), dependencies=[needs("admin")])

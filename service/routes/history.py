@@ -1,16 +1,14 @@
 """GET /v1/history: what happened to the caller's adapters and runs."""
 
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
 from api_schemas.history import HistoryEntry, HistoryPage
 from api_schemas.scopes import ADMIN
 from service import cursors
-from service.auth import Caller
-from service.context import TheCaller, TheContext, needs
+from service.context import TheCaller, TheContext, TheSender, needs
 from service.cursors import A_PAGE, Cursor, Limit
-from service.guard import CALLER
 from service.routes.responses import problems
 from service.strict_route import StrictRoute
 from service.views import timestamp
@@ -26,6 +24,7 @@ def list_history(
     request: Request,
     context: TheContext,
     caller: TheCaller,
+    sender: TheSender,
     limit: Limit = A_PAGE,
     cursor: Cursor = None,
     adapter: Annotated[str | None, Query(max_length=64, description="Its name.")] = None,
@@ -37,7 +36,6 @@ def list_history(
     whole daemon.
     """
     before = None if cursor is None else cursors.decode(_CURSOR, cursor)
-    sender = cast(Caller, request.scope[CALLER])
     with context.database.read() as session:
         rows = history.page(
             session,
@@ -48,7 +46,7 @@ def list_history(
             kind=kind,
             with_daemon=sender.may(ADMIN) and sender.id == caller.id,
         )
-    shown = rows[:limit]
+    shown, following = cursors.cut(_CURSOR, rows, limit, lambda row: row.id)
     return HistoryPage(
         entries=[
             HistoryEntry(
@@ -61,5 +59,5 @@ def list_history(
             )
             for row in shown
         ],
-        next=cursors.encode(_CURSOR, shown[-1].id) if len(rows) > limit else None,
+        next=following,
     )

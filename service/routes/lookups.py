@@ -2,8 +2,10 @@
 
 from sqlmodel import Session
 
+from api_schemas.runs import Run as RunAnswer
 from service.auth import Caller
 from service.problems import Refusal
+from service.views import run_answer
 from storage import adapters, clients, examples, runs, versions
 from storage.tables import Adapter, Client, Example, Run, Version
 
@@ -38,6 +40,15 @@ def run_or_404(session: Session, caller: Caller, run_id: int) -> Run:
     if run is None:
         raise Refusal(404, "there is no run with that id; GET /v1/adapters/{name}/runs lists them")
     return run
+
+
+def run_answer_or_404(session: Session, caller: Caller, run_id: int) -> RunAnswer:
+    """The caller's run with that id, as it is told."""
+    run = run_or_404(session, caller, run_id)
+    adapter = adapters.by_id(session, run.adapter_id)
+    assert adapter is not None  # a foreign key, in one snapshot
+    version = versions.of_run(session, run.id)
+    return run_answer(run, adapter.name, None if version is None else version.number)
 
 
 def version_or_404(session: Session, adapter: Adapter, number: int) -> Version:

@@ -3,24 +3,21 @@
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import APIRouter, Header, Path, Response
 
 from api_schemas.base import LARGEST_ID
 from api_schemas.runs import Run as RunAnswer
 from service.auth import Caller
-from service.context import Context, TheCaller, TheContext, needs
+from service.context import Context, TheCaller, TheContext, TheSender, needs
 from service.event_stream import KEEP_ALIVE, MEDIA_TYPE, EventStream, event
-from service.guard import CALLER
 from service.problems import Refusal
-from service.routes.lookups import run_or_404
+from service.routes.lookups import run_answer_or_404
 from service.routes.responses import problems
 from service.run_feed import END, TooManyStreamsError, Watch
 from service.strict_route import StrictRoute
-from service.views import run_answer
-from storage import adapters, versions
 from storage.tables import UNFINISHED
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -59,9 +56,9 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 )
 async def watch_run(
     run_id: Annotated[int, Path(ge=1, le=LARGEST_ID)],
-    request: Request,
     context: TheContext,
     caller: TheCaller,
+    sender: TheSender,
     last_event_id: Annotated[
         str | None,
         Header(
@@ -79,7 +76,6 @@ async def watch_run(
     run = await run_sync(_find, context, caller, run_id)
     if last_event_id == _end_id(run_id) and run.status not in UNFINISHED:
         return Response(status_code=204)
-    sender = cast(Caller, request.scope[CALLER])
     try:
         watch = context.feed.watch(run_id, sender.id)
     except TooManyStreamsError as error:
@@ -154,8 +150,4 @@ def _end_id(run_id: int) -> str:
 
 def _find(context: Context, caller: Caller, run_id: int) -> RunAnswer:
     with context.database.read() as session:
-        run = run_or_404(session, caller, run_id)
-        adapter = adapters.by_id(session, run.adapter_id)
-        version = versions.of_run(session, run.id)
-    assert adapter is not None  # a foreign key, in one snapshot
-    return run_answer(run, adapter.name, None if version is None else version.number)
+        return run_answer_or_404(session, caller, run_id)

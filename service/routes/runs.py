@@ -12,7 +12,7 @@ from service.context import Context, TheCaller, TheContext, needs
 from service.cursors import A_PAGE, Cursor, Limit
 from service.idempotency import Idempotency, TheIdempotency
 from service.problems import Refusal
-from service.routes.lookups import adapter_or_404, run_or_404
+from service.routes.lookups import adapter_or_404, run_answer_or_404, run_or_404
 from service.routes.responses import problems
 from service.run_closing import remove_checkpoints
 from service.steering import SteeringError, Verb, steer
@@ -78,10 +78,10 @@ def list_runs(
         adapter = adapter_or_404(session, caller, name)
         rows = runs.page(session, adapter.id, before=before, limit=limit + 1)
         numbers = versions.numbers_by_run(session, adapter.id)
-    shown = rows[:limit]
+    shown, following = cursors.cut(_CURSOR, rows, limit, lambda row: row.id)
     return RunList(
         runs=[run_answer(row, adapter.name, numbers.get(row.id)) for row in shown],
-        next=cursors.encode(_CURSOR, shown[-1].id) if len(rows) > limit else None,
+        next=following,
     )
 
 
@@ -89,11 +89,7 @@ def list_runs(
 def get_run(run_id: RunId, context: TheContext, caller: TheCaller) -> RunAnswer:
     """One run and how far it is."""
     with context.database.read() as session:
-        run = run_or_404(session, caller, run_id)
-        adapter = adapters.by_id(session, run.adapter_id)
-        version = versions.of_run(session, run.id)
-    assert adapter is not None  # a foreign key
-    return run_answer(run, adapter.name, None if version is None else version.number)
+        return run_answer_or_404(session, caller, run_id)
 
 
 @router.post(

@@ -13,7 +13,7 @@ from api_schemas.versions import VersionDetail, VersionList
 from service.adoption import MANIFEST_NAME
 from service.archive import chunks, zip_files
 from service.context import TheCaller, TheContext, needs
-from service.cursors import A_PAGE, Cursor, Limit, decode, encode
+from service.cursors import A_PAGE, Cursor, Limit, cut, decode
 from service.problems import Refusal
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.routes.responses import problems
@@ -43,11 +43,8 @@ def list_versions(
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
         rows = versions.page(session, adapter.id, before=before, limit=limit + 1)
-    shown = rows[:limit]
-    return VersionList(
-        versions=[version_answer(row) for row in shown],
-        next=encode(_LIST, shown[-1].number) if len(rows) > limit else None,
-    )
+    shown, following = cut(_LIST, rows, limit, lambda row: row.number)
+    return VersionList(versions=[version_answer(row) for row in shown], next=following)
 
 
 @router.get(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_schemas.scopes import Scope
+from service.boot_clock import boot_seconds
 from service.pairing import (
     CODE_SECONDS,
     MOST_WAITING,
@@ -17,7 +18,6 @@ from service.pairing import (
     PairingDesk,
     TooManyCodesError,
     WrongCodeError,
-    boot_seconds,
 )
 from tests.service.apps import wrong
 
