@@ -15,9 +15,9 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from service.adoption import MANIFEST_NAME
 from service.home import Home
-from service.run_spec import SPEC_NAME
+from service.runs.adoption import MANIFEST_NAME
+from service.runs.run_spec import SPEC_NAME
 from storage import examples
 from storage.database import BUSY_TIMEOUT_MS, Database
 from storage.split import split_of, text_hash

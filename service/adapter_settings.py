@@ -7,10 +7,10 @@ from sqlmodel import Session
 from api_schemas.adapters import DEFAULT_MAX_TOKENS, AdapterChange, NewAdapter
 from api_schemas.problems import FieldError
 from service.context import Context
-from service.length import LengthCheck
+from service.door.length import LengthCheck
+from service.door.problems import Refusal, invalid
 from service.models import Manifest
-from service.problems import Refusal, invalid
-from service.trigger import require_base_model
+from service.runs.trigger import require_base_model
 from storage import example_labels
 from storage.tables import Adapter
 

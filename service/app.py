@@ -14,13 +14,13 @@ from fastapi.security import HTTPBearer
 
 from api_schemas.examples import PostedExample, PostedExamples
 from api_schemas.problems import Problem
-from service import problems
-from service.access_log import AccessLog
-from service.auth import Authenticator
-from service.body_limit import BodyLimit
+from service.clients.auth import Authenticator
 from service.context import Context
-from service.guard import Guard
-from service.problems import LastResort
+from service.door import problems
+from service.door.access_log import AccessLog
+from service.door.body_limit import BodyLimit
+from service.door.guard import Guard
+from service.door.problems import LastResort
 from service.routes import (
     adapters,
     clients,

@@ -6,19 +6,19 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Query, Request
 
 from api_schemas.scopes import ADMIN, Scope
-from service.auth import Authenticator, Caller
+from service.clients.auth import Authenticator, Caller
+from service.clients.pairing import PairingDesk
+from service.clients.server_key import ServerKeys
+from service.door.guard import CALLER
+from service.door.length import LengthCheck
+from service.door.penalty import Penalty
+from service.door.problems import Refusal
 from service.eraser import Eraser
-from service.guard import CALLER
 from service.home import Home
-from service.length import LengthCheck
 from service.models import ModelFolder
-from service.pairing import PairingDesk
-from service.penalty import Penalty
-from service.problems import Refusal
-from service.run_feed import RunFeed
-from service.server_key import ServerKeys
+from service.runs.run_feed import RunFeed
+from service.runs.supervisor import Supervisor
 from service.settings import Settings
-from service.supervisor import Supervisor
 from storage.database import Database
 
 

@@ -15,21 +15,21 @@ from types import FrameType
 import uvicorn
 
 from service.app import create_app
-from service.auth import Authenticator, owner_token, token_hash
-from service.connections import Connection
+from service.clients.auth import Authenticator, owner_token, token_hash
+from service.clients.server_key import ServerKeys, master_key
 from service.context import Context
+from service.door.connections import Connection
+from service.door.length import LengthCheck
+from service.door.listener import Listener, PortError
 from service.durable import write_durably
 from service.eraser import Eraser
 from service.home import Home
-from service.length import LengthCheck
-from service.listener import Listener, PortError
 from service.locks import FileLock
 from service.models import ModelFolder
-from service.old_manifests import remove_labels
-from service.run_feed import RunFeed
-from service.server_key import ServerKeys, master_key
+from service.runs.old_manifests import remove_labels
+from service.runs.run_feed import RunFeed
+from service.runs.supervisor import Supervisor
 from service.settings import Settings
-from service.supervisor import Supervisor
 from service.views import timestamp
 from storage import clients, history
 from storage.clock import now_ms

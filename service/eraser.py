@@ -29,7 +29,7 @@ from service.durable import sync_folder
 from service.home import Home
 from service.locks import is_held
 from service.retention import expire_everywhere
-from service.supervisor import Supervisor
+from service.runs.supervisor import Supervisor
 from service.unexpected import log_unexpected
 from storage import erasures, history
 from storage.database import Database

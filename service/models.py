@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from service import strict_json
+from service.door import strict_json
 
 MANIFEST_NAME = "manifest.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

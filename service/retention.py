@@ -3,7 +3,7 @@
 import threading
 import time
 
-from service.supervisor import Supervisor
+from service.runs.supervisor import Supervisor
 from storage import adapters, retention
 from storage.clock import now_ms
 from storage.database import Database

@@ -10,15 +10,15 @@ from api_schemas.adapters import AdapterChange, AdapterList, NewAdapter
 from service import retention
 from service.adapter_settings import check_labels, max_tokens_of, settings_after
 from service.context import Context, TheCaller, TheContext, needs
-from service.cursors import A_PAGE, Cursor, Limit, cut, decode_text
-from service.etags import IfMatch, etag, require_match
-from service.idempotency import TheIdempotency
+from service.door.cursors import A_PAGE, Cursor, Limit, cut, decode_text
+from service.door.etags import IfMatch, etag, require_match
+from service.door.idempotency import TheIdempotency
+from service.door.problems import Refusal, invalid
+from service.door.strict_route import StrictRoute
 from service.models import ModelError
-from service.problems import Refusal, invalid
 from service.routes.lookups import adapter_or_404, client_or_401
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
-from service.training_status import not_training_because
+from service.runs.training_status import not_training_because
 from service.views import adapter_answer
 from storage import adapters, examples, history
 from storage.adapters import AdapterExistsError, TooManyAdaptersError

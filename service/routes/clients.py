@@ -5,14 +5,14 @@ from sqlmodel import Session
 
 from api_schemas.clients import Client as ClientAnswer
 from api_schemas.clients import ClientChange, ClientPage, Credentials
-from service.auth import new_token, token_hash
-from service.client_views import client_answer, credentials_answer
+from service.clients.auth import new_token, token_hash
+from service.clients.client_views import client_answer, credentials_answer
 from service.context import Context, TheContext, TheSender, needs
-from service.cursors import A_PAGE, Cursor, Limit, cut, decode_text
-from service.problems import Refusal
+from service.door.cursors import A_PAGE, Cursor, Limit, cut, decode_text
+from service.door.problems import Refusal
+from service.door.strict_route import StrictRoute
 from service.routes.lookups import client_or_401
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
 from storage import clients, history
 from storage.tables import Client
 

@@ -7,14 +7,14 @@ from sqlmodel import Session
 
 from api_schemas.base import LARGEST_ID, ExternalId
 from api_schemas.deletion import Deleted, Erased, ExamplesDeleted
-from service.auth import Caller
+from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, needs
-from service.idempotency import Idempotency, TheIdempotency
-from service.problems import Refusal, invalid
+from service.door.idempotency import Idempotency, TheIdempotency
+from service.door.problems import Refusal, invalid
+from service.door.strict_route import StrictRoute
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.routes.responses import problems
-from service.run_spec import SpecError, read_spec
-from service.strict_route import StrictRoute
+from service.runs.run_spec import SpecError, read_spec
 from storage import clients, deletion, erasures, runs
 from storage.tables import Adapter, Version
 

@@ -6,10 +6,10 @@ from sqlmodel import Session
 from api_schemas.device import Device, Engine, Reading, Worker
 from api_schemas.scopes import ADMIN
 from service import device
-from service.auth import Caller
+from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, needs
+from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
 from storage import runs
 
 _NO_SENSOR = Reading(value=None, why="no sensor is read by this version")

@@ -8,9 +8,9 @@ from api_schemas.base import LARGEST_ID
 from api_schemas.deletion import Erasure as ErasureAnswer
 from api_schemas.scopes import ADMIN
 from service.context import TheCaller, TheContext, needs
-from service.problems import Refusal
+from service.door.problems import Refusal
+from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
 from service.views import timestamp
 from storage import erasures
 

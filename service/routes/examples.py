@@ -17,16 +17,16 @@ from api_schemas.examples import (
     Split,
 )
 from api_schemas.examples import Example as ExampleAnswer
-from service import ndjson
 from service.context import TheCaller, TheContext, needs
-from service.cursors import Cursor, decode, encode
-from service.door_check import check
-from service.idempotency import TheIdempotencyKey
-from service.posted import Posted, ThePosted
-from service.problems import Refusal
+from service.door import ndjson
+from service.door.cursors import Cursor, decode, encode
+from service.door.door_check import check
+from service.door.idempotency import TheIdempotencyKey
+from service.door.posted import Posted, ThePosted
+from service.door.problems import Refusal
+from service.door.strict_route import JSON, StrictRoute
 from service.routes.lookups import adapter_or_404, client_or_401, example_or_404
 from service.routes.responses import problems, schema_of
-from service.strict_route import JSON, StrictRoute
 from service.views import example_answer
 from storage import example_pages, examples, retention, usage
 from storage.clock import now_ms

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Query, Request
 
 from api_schemas.history import HistoryEntry, HistoryPage
 from api_schemas.scopes import ADMIN
-from service import cursors
 from service.context import TheCaller, TheContext, TheSender, needs
-from service.cursors import A_PAGE, Cursor, Limit
+from service.door import cursors
+from service.door.cursors import A_PAGE, Cursor, Limit
+from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
 from service.views import timestamp
 from storage import history
 

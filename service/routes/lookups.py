@@ -3,8 +3,8 @@
 from sqlmodel import Session
 
 from api_schemas.runs import Run as RunAnswer
-from service.auth import Caller
-from service.problems import Refusal
+from service.clients.auth import Caller
+from service.door.problems import Refusal
 from service.views import run_answer
 from storage import adapters, clients, examples, runs, versions
 from storage.tables import Adapter, Client, Example, Run, Version

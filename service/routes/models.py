@@ -4,8 +4,8 @@ from fastapi import APIRouter
 
 from api_schemas.models import BaseModelInfo, Health, ModelList
 from service.context import TheContext, needs
+from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
 
 public = APIRouter(route_class=StrictRoute, tags=["daemon"])
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["models"])

@@ -22,13 +22,19 @@ from api_schemas.pairing import (
     PairingState,
     PairRequest,
 )
-from service.auth import new_token, token_hash
-from service.client_views import credentials_answer
+from service.clients.auth import new_token, token_hash
+from service.clients.client_views import credentials_answer
+from service.clients.pairing import (
+    CODE_SECONDS,
+    CodeState,
+    Offer,
+    TooManyCodesError,
+    WrongCodeError,
+)
 from service.context import Context, TheContext, needs
-from service.pairing import CODE_SECONDS, CodeState, Offer, TooManyCodesError, WrongCodeError
-from service.problems import Refusal, invalid
+from service.door.problems import Refusal, invalid
+from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
 from service.views import timestamp
 from storage import clients, history
 from storage.clients import ClientExistsError

@@ -7,18 +7,18 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Response
 
 from api_schemas.runs import Run as RunAnswer
-from service import run_log
-from service.auth import Caller
+from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, needs
-from service.idempotency import Idempotency, TheIdempotency
-from service.problems import Refusal
+from service.door.idempotency import Idempotency, TheIdempotency
+from service.door.problems import Refusal
+from service.door.strict_route import StrictRoute
 from service.routes.lookups import run_or_404
 from service.routes.responses import problems
 from service.routes.runs import RunId
-from service.run_closing import remove_checkpoints
-from service.steering import SteeringError, steer
-from service.strict_route import StrictRoute
-from service.trigger import start_over
+from service.runs import run_log
+from service.runs.run_closing import remove_checkpoints
+from service.runs.steering import SteeringError, steer
+from service.runs.trigger import start_over
 from service.views import run_answer, timestamp
 from storage import adapters
 from storage.clock import now_ms

@@ -10,14 +10,14 @@ from fastapi import APIRouter, Header, Path, Response
 
 from api_schemas.base import LARGEST_ID
 from api_schemas.runs import Run as RunAnswer
-from service.auth import Caller
+from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, TheSender, needs
-from service.event_stream import KEEP_ALIVE, MEDIA_TYPE, EventStream, event
-from service.problems import Refusal
+from service.door.problems import Refusal
+from service.door.strict_route import StrictRoute
 from service.routes.lookups import run_answer_or_404
 from service.routes.responses import problems
-from service.run_feed import END, TooManyStreamsError, Watch
-from service.strict_route import StrictRoute
+from service.runs.event_stream import KEEP_ALIVE, MEDIA_TYPE, EventStream, event
+from service.runs.run_feed import END, TooManyStreamsError, Watch
 from storage.tables import UNFINISHED
 
 KEEP_ALIVE_SECONDS = 15.0

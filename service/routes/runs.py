@@ -7,17 +7,18 @@ from fastapi import APIRouter, Body, Path, Response
 from api_schemas.base import LARGEST_ID
 from api_schemas.runs import Run as RunAnswer
 from api_schemas.runs import RunList, RunRequest
-from service import cursors, run_log
 from service.context import Context, TheCaller, TheContext, needs
-from service.cursors import A_PAGE, Cursor, Limit
-from service.idempotency import Idempotency, TheIdempotency
-from service.problems import Refusal
+from service.door import cursors
+from service.door.cursors import A_PAGE, Cursor, Limit
+from service.door.idempotency import Idempotency, TheIdempotency
+from service.door.problems import Refusal
+from service.door.strict_route import StrictRoute
 from service.routes.lookups import adapter_or_404, run_answer_or_404, run_or_404
 from service.routes.responses import problems
-from service.run_closing import remove_checkpoints
-from service.steering import SteeringError, Verb, steer
-from service.strict_route import StrictRoute
-from service.trigger import require_base_model, trigger
+from service.runs import run_log
+from service.runs.run_closing import remove_checkpoints
+from service.runs.steering import SteeringError, Verb, steer
+from service.runs.trigger import require_base_model, trigger
 from service.views import run_answer, timestamp
 from storage import adapters, runs, versions
 from storage.clock import now_ms

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Response
 
 from api_schemas.schedule import NewSchedule, Schedule, Window
 from service.context import TheContext, needs
-from service.etags import IfMatch, etag, require_match
+from service.door.etags import IfMatch, etag, require_match
+from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
 from service.views import timestamp
 from storage import schedule
 from storage.ledgers import ScheduleRow

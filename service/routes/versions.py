@@ -10,14 +10,14 @@ from starlette.responses import StreamingResponse
 
 from api_schemas.base import LARGEST_ID
 from api_schemas.versions import VersionDetail, VersionList
-from service.adoption import MANIFEST_NAME
 from service.archive import chunks, zip_files
 from service.context import TheCaller, TheContext, needs
-from service.cursors import A_PAGE, Cursor, Limit, cut, decode
-from service.problems import Refusal
+from service.door.cursors import A_PAGE, Cursor, Limit, cut, decode
+from service.door.problems import Refusal
+from service.door.strict_route import StrictRoute
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.routes.responses import problems
-from service.strict_route import StrictRoute
+from service.runs.adoption import MANIFEST_NAME
 from service.views import version_answer, version_detail
 from storage import versions
 

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import delete
 from sqlmodel import col, select
 
-from service.adoption import AdoptionError, adopt, adopt_orphans
 from service.home import Home
+from service.runs.adoption import AdoptionError, adopt, adopt_orphans
 from storage import adapters, clients, examples, history, runs, versions
 from storage.database import Database
 from storage.examples import NewExample

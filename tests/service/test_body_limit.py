@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from service import body_limit
-from service.body_limit import BodyLimit
-from service.guard import CALLER
-from service.problems import Refusal
+from service.door import body_limit
+from service.door.body_limit import BodyLimit
+from service.door.guard import CALLER
+from service.door.problems import Refusal
 
 HEAD: dict[str, Any] = {"type": "http", "headers": []}
 CALLERS = HEAD | {CALLER: "somebody"}

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.auth import Authenticator, Caller, token_hash
-from service.penalty import MOST_WAITING, SECONDS
+from service.clients.auth import Authenticator, Caller, token_hash
+from service.door.penalty import MOST_WAITING, SECONDS
 from storage import clients
 from storage.database import Database
 from storage.tables import Client

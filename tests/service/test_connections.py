@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from service.body_limit import MOST_STRANGERS_SECONDS
-from service.connections import MOST_CONNECTIONS
+from service.door.body_limit import MOST_STRANGERS_SECONDS
+from service.door.connections import MOST_CONNECTIONS
 from tests.service.daemon import Daemon
 
 BURST = 3 * 128  # connections that may be accepted before the oldest are closed and gone

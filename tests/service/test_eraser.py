@@ -14,9 +14,9 @@ import pytest
 from service.eraser import Eraser
 from service.home import Home
 from service.locks import FileLock
-from service.run_feed import RunFeed
+from service.runs.run_feed import RunFeed
+from service.runs.supervisor import Supervisor
 from service.settings import Settings
-from service.supervisor import Supervisor
 from storage import erasures, examples
 from storage.database import Database
 from storage.examples import NewExample

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service import event_stream
-from service.event_stream import KEEP_ALIVE, EventStream, event
+from service.runs import event_stream
+from service.runs.event_stream import KEEP_ALIVE, EventStream, event
 from tests.service.sse import events_of
 
 

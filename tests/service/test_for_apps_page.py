@@ -24,7 +24,7 @@ from service import (
     strict_json,
 )
 from service.routes import examples as example_routes
-from service.verdict import LEAST_HOLDOUT
+from service.runs.verdict import LEAST_HOLDOUT
 from storage import adapters as adapter_rows
 from storage import history, retention, split
 from storage import idempotency as idempotency_records

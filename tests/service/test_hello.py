@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.clients.server_key import ServerKeys, master_key
 from service.secret_file import SecretFileError
-from service.server_key import ServerKeys, master_key
 from tests.service.apps import App, decoded, pair
 from tests.service.daemon import Daemon, add_stand_in_model
 

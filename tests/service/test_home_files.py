@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.auth import Authenticator, owner_token, token_hash
+from service.clients.auth import Authenticator, owner_token, token_hash
 from service.durable import write_durably
 from service.home import Home
 from service.locks import FileLock, is_held

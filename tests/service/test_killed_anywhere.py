@@ -12,22 +12,22 @@ from tests.service.daemon import Daemon, is_alive, until
 DYING = (str(Path(__file__).with_name("dying_daemon.py")),)
 
 TRAINING = [
-    "service.trigger:write_spec:after",
-    "service.supervisor:note:after",
-    "service.supervisor:WorkerProcess:after",
-    "service.attendance:adopt:before",
-    "service.attendance:adopt:after",
-    "service.supervisor:finish:before",
+    "service.runs.trigger:write_spec:after",
+    "service.runs.supervisor:note:after",
+    "service.runs.supervisor:WorkerProcess:after",
+    "service.runs.attendance:adopt:before",
+    "service.runs.attendance:adopt:after",
+    "service.runs.supervisor:finish:before",
 ]
 
 STEERING = [
     ("pause", "service.routes.runs:steer:after", "interrupted"),
-    ("pause", "service.supervisor:Supervisor.stop_run:before", "paused"),
-    ("pause", "service.run_closing:note:after", "paused"),
-    ("cancel", "service.supervisor:Supervisor.stop_run:before", "cancelled"),
-    ("cancel", "service.run_closing:remove_checkpoints:before", "cancelled"),
+    ("pause", "service.runs.supervisor:Supervisor.stop_run:before", "paused"),
+    ("pause", "service.runs.run_closing:note:after", "paused"),
+    ("cancel", "service.runs.supervisor:Supervisor.stop_run:before", "cancelled"),
+    ("cancel", "service.runs.run_closing:remove_checkpoints:before", "cancelled"),
     ("restart", "service.routes.restart:start_over:before", "cancelled"),
-    ("restart", "service.trigger:write_spec:after", "cancelled"),
+    ("restart", "service.runs.trigger:write_spec:after", "cancelled"),
 ]
 
 

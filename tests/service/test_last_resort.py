@@ -15,12 +15,12 @@ from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.app import create_app
-from service.auth import Authenticator, token_hash
+from service.clients.auth import Authenticator, token_hash
+from service.door.penalty import Penalty
 from service.home import Home
-from service.penalty import Penalty
-from service.run_feed import RunFeed
+from service.runs.run_feed import RunFeed
+from service.runs.supervisor import Supervisor
 from service.settings import Settings
-from service.supervisor import Supervisor
 from storage import adapters, clients, runs
 from storage.database import Database
 from storage.tables import Adapter, Client, Run
@@ -123,7 +123,7 @@ def test_an_error_of_ours_fails_its_run_and_the_queue_goes_on(
     def wrong(*arguments: Any) -> None:
         raise RuntimeError(CANARY)
 
-    monkeypatch.setattr("service.supervisor.read_spec", wrong)
+    monkeypatch.setattr("service.runs.supervisor.read_spec", wrong)
     with Database(home.database) as database:
         with database.write() as session:
             owner = clients.put(session, "owner", b"\x01" * 32)

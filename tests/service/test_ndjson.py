@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import ndjson
+from service.door import ndjson
 from tests.service.daemon import CONTEXT, Daemon, resident_kb
 
 GOOD = {"input": "hello", "label": "now"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.home import Home
-from service.old_manifests import remove_labels
+from service.runs.old_manifests import remove_labels
 
 
 def write(home: Home, name: str, manifest: Any) -> Path:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from api_schemas.scopes import SCOPES
-from service.guard import PUBLIC_PATHS
+from service.door.guard import PUBLIC_PATHS
 from tests.service.daemon import Daemon
 
 HEAVY = ("torch", "onnxruntime", "onnxruntime_qnn", "trainer", "npu", "numpy", "transformers")

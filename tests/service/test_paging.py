@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import cursors
-from service.problems import Refusal
+from service.door import cursors
+from service.door.problems import Refusal
 
 KIND = st.sampled_from(["adapters", "examples", "versions", "runs"])
 NAME = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)

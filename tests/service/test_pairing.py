@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.pairing import CODE_SECONDS, MOST_WAITING
+from service.clients.pairing import CODE_SECONDS, MOST_WAITING
 from tests.service.apps import App, decoded, new_code, pair, redeem, wrong
 from tests.service.daemon import Daemon
 

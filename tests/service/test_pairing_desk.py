@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api_schemas.scopes import Scope
 from service.boot_clock import boot_seconds
-from service.pairing import (
+from service.clients.pairing import (
     CODE_SECONDS,
     MOST_WAITING,
     MOST_WRONG,

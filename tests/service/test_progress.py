@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from api_schemas.runs import Run
-from service.progress import MOST_LOSSES, SECONDS_BETWEEN_WRITES, Progress
-from service.run_end import run_end
-from service.worker_events import Event, EventError, parse
+from service.runs.progress import MOST_LOSSES, SECONDS_BETWEEN_WRITES, Progress
+from service.runs.run_end import run_end
+from service.runs.worker_events import Event, EventError, parse
 
 
 class Clock:

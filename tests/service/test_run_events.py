@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.run_feed import STREAMS_A_CLIENT
+from service.runs.run_feed import STREAMS_A_CLIENT
 from tests.service.apps import pair
 from tests.service.daemon import Daemon, holding, is_alive, kill, until
 from tests.service.sse import Sse, events_of

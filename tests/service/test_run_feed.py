@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from service import run_feed
-from service.run_feed import RunFeed, TooManyStreamsError, Watch
+from service.runs import run_feed
+from service.runs.run_feed import RunFeed, TooManyStreamsError, Watch
 
 
 @pytest.fixture

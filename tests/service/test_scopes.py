@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from api_schemas.scopes import ADMIN, MEANINGS, SCOPES, Scope
-from service.guard import PUBLIC_PATHS
+from service.door.guard import PUBLIC_PATHS
 from tests.service.apps import App, pair
 from tests.service.daemon import Daemon
 from tests.service.operations import Operation, every

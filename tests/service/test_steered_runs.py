@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.steering import TABLE, VERBS
+from service.runs.steering import TABLE, VERBS
 from tests.service.daemon import Daemon, holding, is_alive, kill, until
 
 SLOW = {"steps": 1000, "step_seconds": 0.05}

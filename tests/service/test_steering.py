@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 from sqlmodel import Session
 
-from service import steering
-from service.run_end import RunEnd
-from service.steering import TABLE, VERBS, SteeringError, Verb, as_wanted, steer
+from service.runs import steering
+from service.runs.run_end import RunEnd
+from service.runs.steering import TABLE, VERBS, SteeringError, Verb, as_wanted, steer
 from storage.tables import Run, RunStatus, Wanted
 
 STATES = [

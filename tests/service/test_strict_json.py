@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.strict_json import MOST_NESTING, MOST_VALUES, JsonError, loads
+from service.door.strict_json import MOST_NESTING, MOST_VALUES, JsonError, loads
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from api_schemas.versions import Measures, Metrics
-from service.verdict import LEAST_HOLDOUT, judge
+from service.runs.verdict import LEAST_HOLDOUT, judge
 
 
 def metrics(

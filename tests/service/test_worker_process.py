@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from service.home import Home
+from service.runs.worker_process import WorkerProcess
 from service.settings import Settings
-from service.worker_process import WorkerProcess
 from tests.service.daemon import ROOT, is_alive
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from service import strict_json
+from service.door import strict_json
 
 
 class EventError(ValueError):

@@ -9,12 +9,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from api_schemas.examples import MOST_LINES, ExamplesBody, PostedExample, PostedExamples
 from api_schemas.problems import FieldError
-from service import ndjson, strict_json
 from service.context import sender_of
-from service.idempotency import TheIdempotencyKey, body_parts
-from service.problems import MOST_FIELD_ERRORS, Refusal, field_name, invalid, message_of
-from service.strict_json import MOST_VALUES
-from service.strict_route import JSON, require_content, value_of
+from service.door import ndjson, strict_json
+from service.door.idempotency import TheIdempotencyKey, body_parts
+from service.door.problems import MOST_FIELD_ERRORS, Refusal, field_name, invalid, message_of
+from service.door.strict_json import MOST_VALUES
+from service.door.strict_route import JSON, require_content, value_of
 from storage.examples import NewExample
 
 _BODY: TypeAdapter[PostedExample | PostedExamples] = TypeAdapter(ExamplesBody)

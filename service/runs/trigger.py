@@ -5,13 +5,13 @@ from sqlmodel import Session
 
 from api_schemas.runs import RunRequest
 from api_schemas.training import TrainingOptions
-from service.auth import Caller
+from service.clients.auth import Caller
 from service.context import Context
-from service.problems import Refusal
-from service.run_log import note
-from service.run_spec import SpecError, read_spec, write_spec
-from service.steering import steer
-from service.training_status import base_model_problem
+from service.door.problems import Refusal
+from service.runs.run_log import note
+from service.runs.run_spec import SpecError, read_spec, write_spec
+from service.runs.steering import steer
+from service.runs.training_status import base_model_problem
 from storage import examples, runs, versions
 from storage.tables import Adapter, Run
 

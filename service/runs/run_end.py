@@ -3,7 +3,7 @@
 import signal
 from dataclasses import dataclass
 
-from service.progress import Progress
+from service.runs.progress import Progress
 from storage.tables import RunStatus
 
 FINISHED = 0

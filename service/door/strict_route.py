@@ -8,10 +8,10 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from api_schemas.problems import FieldError
-from service import strict_json
 from service.context import Needs
-from service.problems import Refusal, field_name
-from service.strict_json import MOST_VALUES
+from service.door import strict_json
+from service.door.problems import Refusal, field_name
+from service.door.strict_json import MOST_VALUES
 
 JSON = "application/json"
 

@@ -19,18 +19,18 @@ from dataclasses import dataclass
 
 from sqlalchemy.exc import DatabaseError
 
-from service.adoption import adopt_orphans
-from service.attendance import Attendance
 from service.home import Home
 from service.locks import is_held
-from service.run_closing import finish, settle
-from service.run_end import RunEnd, run_end
-from service.run_feed import RunFeed
-from service.run_log import note, tell
-from service.run_spec import SpecError, read_spec
+from service.runs.adoption import adopt_orphans
+from service.runs.attendance import Attendance
+from service.runs.run_closing import finish, settle
+from service.runs.run_end import RunEnd, run_end
+from service.runs.run_feed import RunFeed
+from service.runs.run_log import note, tell
+from service.runs.run_spec import SpecError, read_spec
+from service.runs.worker_process import LOG_NAME, WorkerProcess
 from service.settings import Settings
 from service.unexpected import log_unexpected
-from service.worker_process import LOG_NAME, WorkerProcess
 from storage import runs
 from storage.database import Database
 from storage.tables import Run

@@ -9,9 +9,9 @@ form of a web page can send). No answer carries a CORS header, so a preflight ne
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.auth import Authenticator, Caller
-from service.penalty import Penalty
-from service.problems import problem_response
+from service.clients.auth import Authenticator, Caller
+from service.door.penalty import Penalty
+from service.door.problems import problem_response
 
 PUBLIC_PATHS = frozenset({"/docs", "/healthz", "/v1/hello", "/v1/pair"})
 """What is answered without a token."""

@@ -4,14 +4,14 @@ import logging
 
 from sqlalchemy.exc import DatabaseError
 
-from service.adoption import AdoptionError, adopt
 from service.home import Home
-from service.progress import Progress
-from service.run_feed import RunFeed
-from service.run_log import tell
+from service.runs.adoption import AdoptionError, adopt
+from service.runs.progress import Progress
+from service.runs.run_feed import RunFeed
+from service.runs.run_log import tell
+from service.runs.worker_events import Event, EventError, VersionReady, parse
+from service.runs.worker_process import WorkerProcess
 from service.unexpected import log_unexpected
-from service.worker_events import Event, EventError, VersionReady, parse
-from service.worker_process import WorkerProcess
 from storage import runs
 from storage.database import Database
 from storage.tables import Run

@@ -24,9 +24,9 @@ from sqlmodel import Session
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from service.auth import Caller
-from service.guard import CALLER
-from service.problems import Refusal, invalid
+from service.clients.auth import Caller
+from service.door.guard import CALLER
+from service.door.problems import Refusal, invalid
 from storage import idempotency
 from storage.ledgers import IdempotencyRecord
 

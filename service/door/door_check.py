@@ -1,9 +1,9 @@
 """The check at the door: what an adapter can't be trained on is refused before it is kept."""
 
 from api_schemas.problems import FieldError
-from service.length import LengthCheck
+from service.door.length import LengthCheck
+from service.door.posted import Posted
 from service.models import ModelFolder
-from service.posted import Posted
 from storage.tables import Adapter
 
 
@@ -11,7 +11,7 @@ def check(models: ModelFolder, lengths: LengthCheck, adapter: Adapter, posted: P
     """How many tokens training will cut from the end of each example's input.
 
     Raises:
-        service.problems.Refusal: 422 naming every example with a label that is not the adapter's
+        Refusal: 422 naming every example with a label that is not the adapter's
             or can't be spelled, or that is too long.
         service.models.ModelError: the adapter's base model is gone or not usable.
     """

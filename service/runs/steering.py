@@ -24,7 +24,7 @@ from typing import Literal, cast
 
 from sqlmodel import Session
 
-from service.run_end import RunEnd
+from service.runs.run_end import RunEnd
 from storage import runs
 from storage.tables import Run, RunStatus, Wanted
 

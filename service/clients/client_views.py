@@ -8,7 +8,7 @@ from sqlmodel import Session
 from api_schemas.clients import Client as ClientAnswer
 from api_schemas.clients import Credentials, Quotas, Usage
 from api_schemas.scopes import Scope
-from service.server_key import ServerKeys
+from service.clients.server_key import ServerKeys
 from service.views import timestamp
 from storage import usage
 from storage.clock import now_ms

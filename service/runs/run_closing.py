@@ -3,12 +3,12 @@
 import logging
 import shutil
 
-from service.adoption import AdoptionError, adopt
 from service.home import Home
-from service.run_end import RunEnd
-from service.run_feed import RunFeed
-from service.run_log import note, tell
-from service.steering import as_wanted
+from service.runs.adoption import AdoptionError, adopt
+from service.runs.run_end import RunEnd
+from service.runs.run_feed import RunFeed
+from service.runs.run_log import note, tell
+from service.runs.steering import as_wanted
 from storage import runs
 from storage.database import Database
 from storage.tables import UNFINISHED, Run

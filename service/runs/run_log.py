@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from sqlmodel import Session
 
-from service.run_feed import END, RunFeed
+from service.runs.run_feed import END, RunFeed
 from storage import adapters, history
 from storage.tables import UNFINISHED, Run, RunStatus
 

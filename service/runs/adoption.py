@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlmodel import Session
 
 from api_schemas.versions import Metrics
-from service import strict_json
+from service.door import strict_json
 from service.home import Home
-from service.run_log import note, note_words
-from service.run_spec import SpecError, read_spec
-from service.verdict import judge
+from service.runs.run_log import note, note_words
+from service.runs.run_spec import SpecError, read_spec
+from service.runs.verdict import judge
 from storage import adapters, examples, runs, versions
 from storage.clock import now_ms
 from storage.database import Database

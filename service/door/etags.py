@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Header
 
-from service.problems import Refusal
+from service.door.problems import Refusal
 
 IfMatch = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 from fastapi import Query
 
 from api_schemas.base import LARGEST_ID
-from service.problems import Refusal, invalid
+from service.door.problems import Refusal, invalid
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def decode(kind: str, cursor: str) -> int:
     """The position, a number in 0..2^63-1, that `encode` was given.
 
     Raises:
-        service.problems.Refusal: 422 at ``query.cursor`` for anything that `encode` didn't make.
+        Refusal: 422 at ``query.cursor`` for anything that `encode` didn't make.
     """
     text = decode_text(kind, cursor)
     try:
@@ -52,7 +52,7 @@ def decode_text(kind: str, cursor: str) -> str:
     """The position, a text, that `encode` was given.
 
     Raises:
-        service.problems.Refusal: 422 at ``query.cursor`` for anything that `encode` didn't make.
+        Refusal: 422 at ``query.cursor`` for anything that `encode` didn't make.
     """
     padded = cursor + "=" * (-len(cursor) % 4)
     try:

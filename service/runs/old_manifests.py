@@ -10,10 +10,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from service import strict_json
-from service.adoption import MANIFEST_NAME
+from service.door import strict_json
 from service.durable import write_durably
 from service.home import Home
+from service.runs.adoption import MANIFEST_NAME
 
 _LABEL = "label"
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from service.worker_events import (
+from service.runs.worker_events import (
     Checkpoint,
     EngineReport,
     Evaluating,

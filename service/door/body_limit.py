@@ -8,8 +8,8 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.guard import CALLER
-from service.problems import Refusal, problem_response
+from service.door.guard import CALLER
+from service.door.problems import Refusal, problem_response
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
 MOST_SECONDS = 60.0

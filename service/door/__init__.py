@@ -1,0 +1,1 @@
+"""What stands between the socket and the routes: guards, limits, strict bodies, problems."""
