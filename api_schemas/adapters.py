@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from api_schemas.base import NEXT, Answer, Label, Name, Request, Timestamp
+from api_schemas.nights import NightOptions
 from api_schemas.runs import Run
 from api_schemas.training import TrainingOptions
 from api_schemas.versions import Version
@@ -91,6 +92,7 @@ class NewAdapter(Request):
         default="refuse", description="What happens to a longer example at the door."
     )
     training: TrainingOptions = TrainingOptions()
+    night: NightOptions = NightOptions()
     retention: Retention = Retention()
 
 
@@ -115,6 +117,11 @@ class AdapterChange(Request):
         json_schema_extra=_no_default,
     )
     training: TrainingOptions = Field(
+        default=_NOT_GIVEN,
+        description="Of it, too, only the fields given change.",
+        json_schema_extra=_no_default,
+    )
+    night: NightOptions = Field(
         default=_NOT_GIVEN,
         description="Of it, too, only the fields given change.",
         json_schema_extra=_no_default,
@@ -159,6 +166,7 @@ class Adapter(Answer):
     max_tokens: int
     too_long: Literal["refuse", "cut"]
     training: TrainingOptions
+    night: NightOptions
     retention: Retention
     revision: int = Field(description="Of the settings; in quotes it is their ETag.")
     examples: ExampleCounts

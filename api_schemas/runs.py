@@ -20,8 +20,16 @@ StepLoss = Annotated[
 
 
 class RunRequest(Request):
-    """Train now. ``training`` changes the adapter's options for this one run."""
+    """Ask for a training. ``training`` changes the adapter's options for this one run."""
 
+    when: Literal["now", "window"] = Field(
+        default="now",
+        description="Whether it waits for a window of the schedule. The gates hold either way.",
+    )
+    override: bool = Field(
+        default=False,
+        description="Pass those gates that may be passed; needs the scope train:override.",
+    )
     training: TrainingOptions | None = None
 
 
@@ -31,6 +39,9 @@ class Run(Answer):
     id: int
     adapter: str
     status: RunStatus
+    when: Literal["now", "window"] = Field(description="`window`: it proceeds only in windows.")
+    override: bool = Field(description="It passes those gates that may be passed.")
+    asked_by: Literal["request", "night"] = Field(description="What made it.")
     wanted: Literal["pause", "cancel", "resume"] | None = Field(
         description="Asked of it while its worker is still at work; done at the next step's end."
     )

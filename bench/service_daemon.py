@@ -61,6 +61,7 @@ class Daemon:
             "LORAD_HOME": str(home),
             "LORAD_PORT": str(self.port),
             "LORAD_ENGINE": "torch_cpu",
+            "LORAD_SENSORS": "fake",
             "PYTHONPATH": str(ROOT),
         }
         with self._log.open("wb") as log:

@@ -67,6 +67,8 @@ def settings_after(
     }
     if "training" in given:
         settings["training"] = adapter.training | change.training.model_dump(exclude_unset=True)
+    if "night" in given:
+        settings["night"] = adapter.night | change.night.model_dump(exclude_unset=True)
     if "retention" in given:
         settings |= change.retention.model_dump(exclude_unset=True)
     labels = settings.get("labels", adapter.labels)

@@ -16,6 +16,7 @@ from service.door.problems import Refusal
 from service.eraser import Eraser
 from service.home import Home
 from service.models import ModelFolder
+from service.nights.conductor import Conductor
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
 from service.settings import Settings
@@ -33,6 +34,7 @@ class Context:
     lengths: LengthCheck
     authenticator: Authenticator
     supervisor: Supervisor
+    conductor: Conductor
     eraser: Eraser
     feed: RunFeed
     server_keys: ServerKeys

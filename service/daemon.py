@@ -26,6 +26,8 @@ from service.eraser import Eraser
 from service.home import Home
 from service.locks import FileLock
 from service.models import ModelFolder
+from service.nights.chooser import NightChooser
+from service.nights.conductor import Conductor
 from service.runs.old_manifests import remove_labels
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
@@ -111,7 +113,7 @@ def _serve(
         authenticator = Authenticator(clients.every(session))
     models = ModelFolder(home.models)
     feed = RunFeed()
-    supervisor = Supervisor(settings, home, database, feed)
+    supervisor = Supervisor(settings, home, database, feed, NightChooser(settings, home))
     eraser = Eraser(home, database, supervisor)
     context = Context(
         settings,
@@ -121,6 +123,7 @@ def _serve(
         LengthCheck(models),
         authenticator,
         supervisor,
+        Conductor(supervisor),
         eraser,
         feed,
         ServerKeys(master_key(home.server_key), listener.port),

@@ -30,6 +30,18 @@ class Settings(BaseSettings):
     threads: int = Field(
         default_factory=_default_threads, ge=1, le=64, description="CPU threads of new runs."
     )
+    sensors: Literal["auto", "termux", "sysfs", "fake"] = Field(
+        default="auto",
+        description="What is asked for battery and temperature. `fake` says what is in "
+        "sensors.json of the home, or that all is well: for machines without a battery.",
+    )
+    nice: int = Field(default=10, ge=0, le=19, description="How much the worker yields to others.")
+    retry_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        description="Before a run whose worker was killed or crashed goes on; doubled each time.",
+    )
     stop_seconds: float = Field(
         default=30.0,
         gt=0,

@@ -8,6 +8,7 @@ from sqlmodel import Session
 from api_schemas.adapters import Adapter as AdapterAnswer
 from api_schemas.adapters import ExampleCounts, Retention
 from api_schemas.examples import Example as ExampleAnswer
+from api_schemas.nights import NightOptions
 from api_schemas.runs import Run as RunAnswer
 from api_schemas.training import TrainingOptions
 from api_schemas.versions import Metrics, VersionDetail
@@ -42,6 +43,7 @@ def adapter_answer(
         max_tokens=row.max_tokens,
         too_long=row.too_long,
         training=TrainingOptions.model_validate(row.training),
+        night=NightOptions.model_validate(row.night),
         retention=Retention(keep_days=row.keep_days, max_examples=row.max_examples),
         revision=row.revision,
         examples=ExampleCounts(
@@ -79,6 +81,9 @@ def run_answer(row: Run, adapter: str, version: int | None) -> RunAnswer:
         id=row.id,
         adapter=adapter,
         status=row.status,
+        when="window" if row.in_window else "now",
+        override=row.override,
+        asked_by=row.origin,
         wanted=row.wanted,
         forgotten=row.forgotten,
         phase=row.phase,

@@ -87,6 +87,11 @@ def find(session: Session, name: str) -> Client | None:
     return session.exec(select(Client).where(Client.name == name)).one_or_none()
 
 
+def by_id(session: Session, client_id: int) -> Client | None:
+    """The client with that id."""
+    return session.get(Client, client_id)
+
+
 def has_token(session: Session, token_hash: bytes) -> bool:
     """Whether a client has the token of this hash."""
     return (

@@ -14,7 +14,7 @@ from storage import erasures, history
 from storage.counting import ExampleCount
 from storage.examples import counts
 from storage.forgetting import Lost, Witnesses, note_lost
-from storage.ledgers import DailyUsage, Erasure, HistoryEntry, IdempotencyRecord
+from storage.ledgers import DailyUsage, Erasure, HistoryEntry, IdempotencyRecord, NightUsage
 from storage.tables import Adapter, Client, Example, Run, Version
 
 _ROWS_AT_ONCE = 5_000
@@ -134,7 +134,7 @@ def _delete_adapter(session: Session, adapter: Adapter) -> tuple[int, list[str]]
             col(HistoryEntry.adapter) == adapter.name,
         )
     )
-    for table in (IdempotencyRecord, Version, Run, Example, ExampleCount):
+    for table in (IdempotencyRecord, NightUsage, Version, Run, Example, ExampleCount):
         session.exec(delete(table).where(col(table.adapter_id) == adapter.id))
     session.exec(delete(Adapter).where(col(Adapter.id) == adapter.id))
     return had.train + had.holdout + had.expired, [

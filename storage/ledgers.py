@@ -1,4 +1,4 @@
-"""The tables beside the nouns: usage, idempotency records, erasures, history, the schedule."""
+"""The tables beside the nouns: usage, idempotency, erasures, history, schedule, nights, pause."""
 
 from typing import Any, Literal
 
@@ -120,3 +120,57 @@ class ScheduleRow(SQLModel, table=True):
     windows: list[dict[str, Any]] = Field(sa_type=columns.Json)
     revision: int = 1
     changed_at: int = Field(default_factory=now_ms)
+
+
+class Night(SQLModel, table=True):
+    """One opening of a window, and what the battery did in it.
+
+    ``key`` names it by the local date and time at which its window begins, so that a phone that
+    changes its zone or its clock is still in the same night. ``first_level`` and ``last_level`` are
+    percent, ``hottest`` the battery's highest reading in °C.
+    """
+
+    __tablename__ = "nights"
+    __table_args__ = (
+        columns.is_text("key", 40),
+        columns.is_time("opened_at"),
+        columns.is_time("closed_at", optional=True),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: int = Field(default=None, primary_key=True)  # given by the database
+    key: str = Field(sa_type=Text, unique=True)
+    opened_at: int = Field(default_factory=now_ms)
+    closed_at: int | None = None
+    first_level: float | None = None
+    last_level: float | None = None
+    hottest: float | None = None
+
+
+class NightUsage(SQLModel, table=True):
+    """How long an adapter was trained in one night, in seconds with those of suspend."""
+
+    __tablename__ = "night_usage"
+    __table_args__ = (
+        columns.check("seconds_in_range", "typeof(seconds) = 'real' AND seconds >= 0"),
+        {"sqlite_with_rowid": False},
+    )
+
+    night_id: int = Field(primary_key=True, foreign_key="nights.id")
+    adapter_id: int = Field(primary_key=True, foreign_key="adapters.id")
+    seconds: float
+
+
+class TrainingPause(SQLModel, table=True):
+    """The user's pause of all training, if there is a row; ``until`` NULL: until it is ended."""
+
+    __tablename__ = "training_pause"
+    __table_args__ = (
+        columns.check("one_row", "id = 1"),
+        columns.is_time("since"),
+        columns.is_time("until", optional=True),
+    )
+
+    id: int = Field(default=1, primary_key=True)
+    since: int = Field(default_factory=now_ms)
+    until: int | None = None

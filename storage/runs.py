@@ -94,6 +94,7 @@ def start(session: Session, run: Run) -> None:
     """Mark a queued run as running."""
     run.status, run.wanted, run.error, run.finished_at = "running", None, None, None
     run.started_at = run.started_at or now_ms()
+    run.worked_at, run.not_before = now_ms(), None
     session.add(run)
 
 
@@ -104,6 +105,8 @@ def progress(session: Session, run_id: int, values: dict[str, Any]) -> None:
 
 def end(session: Session, run: Run, status: RunStatus, error: str | None) -> None:
     """Take a run out of training, with the reason in words; what was wanted of it is settled."""
+    if run.status == "running":
+        run.worked_at = now_ms()
     run.status, run.wanted, run.error, run.phase = status, None, error, None
     run.finished_at = None if status in UNFINISHED else now_ms()
     session.add(run)

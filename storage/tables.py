@@ -21,6 +21,7 @@ RunStatus = Literal[
     "queued", "running", "paused", "interrupted", "completed", "failed", "cancelled"
 ]
 Wanted = Literal["pause", "cancel", "resume"]
+Origin = Literal["request", "night"]
 TooLong = Literal["refuse", "cut"]
 Verdict = Literal["promoted", "rejected", "insufficient"]
 
@@ -93,6 +94,7 @@ class Adapter(SQLModel, table=True):
         columns.check("max_tokens_in_range", "typeof(max_tokens) = 'integer' AND max_tokens > 0"),
         columns.is_one_of("too_long", "refuse", "cut"),
         columns.is_json("training", "object"),
+        columns.is_json("night", "object"),
         columns.is_blob("key", 32, "32_bytes"),
         columns.is_count("keep_days", 1, optional=True),
         columns.is_count("max_examples", 1, optional=True),
@@ -115,6 +117,7 @@ class Adapter(SQLModel, table=True):
     max_tokens: int
     too_long: TooLong = Field(sa_type=Text)
     training: dict[str, Any] = Field(sa_type=columns.Json)
+    night: dict[str, Any] = Field(default_factory=dict, sa_type=columns.Json)
     key: bytes = b""  # drawn by adapters.create
     keep_days: int | None = None
     max_examples: int | None = None
@@ -187,8 +190,18 @@ class Run(SQLModel, table=True):
         Index("one_running_run", "status", unique=True, sqlite_where=text("status = 'running'")),
         columns.is_one_of("status", *get_args(RunStatus)),
         columns.is_one_of("wanted", *get_args(Wanted)),
+        columns.is_one_of("origin", *get_args(Origin)),
+        columns.is_flag("in_window"),
+        columns.is_flag("override"),
         columns.is_count("forgotten"),
         columns.is_count("step"),
+        columns.is_count("checkpoint_step", optional=True),
+        columns.is_count("kills"),
+        columns.is_count("crashes"),
+        columns.is_count("crash_step", optional=True),
+        columns.is_count("halvings"),
+        columns.is_time("not_before", optional=True),
+        columns.is_time("worked_at", optional=True),
         columns.check(
             "total_steps_in_range",
             "total_steps IS NULL OR (typeof(total_steps) = 'integer' AND total_steps > 0)",
@@ -206,6 +219,9 @@ class Run(SQLModel, table=True):
     adapter_id: int = Field(foreign_key="adapters.id")
     status: RunStatus = Field(default="queued", sa_type=Text)
     wanted: Wanted | None = Field(default=None, sa_type=Text)
+    origin: Origin = Field(default="request", sa_type=Text)
+    in_window: bool = False
+    override: bool = False
     forgotten: int = 0
     phase: str | None = Field(default=None, sa_type=Text)
     step: int = 0
@@ -221,6 +237,13 @@ class Run(SQLModel, table=True):
     exact_resume: bool | None = None
     exact_resume_reason: str | None = Field(default=None, sa_type=Text)
     losses: list[list[float]] = Field(default_factory=list, sa_type=columns.Json)
+    checkpoint_step: int | None = None
+    kills: int = 0
+    crashes: int = 0
+    crash_step: int | None = None
+    halvings: int = 0
+    not_before: int | None = None
+    worked_at: int | None = None
     created_at: int = Field(default_factory=now_ms)
     started_at: int | None = None
     finished_at: int | None = None

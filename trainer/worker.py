@@ -2,8 +2,9 @@
 
 The one process that holds torch. It takes `worker.lock` for as long as it lives, speaks JSON lines
 on the standard output it was given, and stops in order, with a checkpoint, on SIGTERM or when its
-standard input, a pipe only the daemon holds, reaches its end. Anything written into that pipe says
-that examples were deleted, and that it should look which of its own are still there.
+standard input, a pipe only the daemon holds, reaches its end. Lines in that pipe: `examples` says
+that some were deleted, and that it should look which of its own are still there; `duty 0.35` that
+it should compute 35 % of the time from now on.
 
 Exit codes: 0 finished, 1 failed, 3 another worker holds the lock, 75 stopped with a checkpoint.
 """
@@ -146,8 +147,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m trainer.worker", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--run", type=int, required=True)
+    parser.add_argument("--nice", type=int, default=0, help="how much to yield to others")
+    parser.add_argument("--halvings", type=int, default=0, help="of checkpoint interval and memory")
     arguments = parser.parse_args()
     os.umask(0o077)
+    os.nice(arguments.nice)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )

@@ -108,6 +108,7 @@ class Household:
         environment = os.environ | {
             "LORAD_HOME": str(self.home),
             "LORAD_PORT": "0",
+            "LORAD_SENSORS": "fake",  # who starts the demo wants to see it train
             "PYTHONUNBUFFERED": "1",
         }
         with (self._scratch / f"{name}.log").open("wb") as log:

@@ -84,6 +84,7 @@ class Player:
                 "labels": list(labels),
                 "too_long": "cut",
                 "training": dict(training),
+                "night": {"train": False},
             },
         )
 

@@ -69,6 +69,7 @@ def create_adapter(
         max_tokens=max_tokens_of(new, model),
         too_long=new.too_long,
         training=new.training.model_dump(),
+        night=new.night.model_dump(exclude_unset=True),
         keep_days=new.retention.keep_days,
         max_examples=new.retention.max_examples,
     )

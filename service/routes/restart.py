@@ -111,6 +111,6 @@ def _start_over(
     if unfinished:
         run_log.tell(context.feed, old)
     run_log.tell(context.feed, new)
-    context.supervisor.wake()
+    context.conductor.nudge()
     response.headers["Location"] = location
     return answer

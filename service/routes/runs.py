@@ -60,7 +60,7 @@ def start_run(
         location = f"/v1/runs/{run.id}"
         idempotency.remember(session, 202, answer, adapter_id=adapter.id, location=location)
     run_log.tell(context.feed, run)
-    context.supervisor.wake()
+    context.conductor.nudge()
     response.headers["Location"] = location
     return answer
 
@@ -175,6 +175,6 @@ def _steer(
         remove_checkpoints(context.home, run.id)
     if steered.changed:
         run_log.tell(context.feed, run)
-        context.supervisor.wake()
+        context.conductor.nudge()
     response.status_code = status
     return answer

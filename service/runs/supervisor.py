@@ -18,11 +18,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy.exc import DatabaseError
+from sqlmodel import Session
 
 from service.home import Home
 from service.locks import is_held
 from service.runs.adoption import adopt_orphans
 from service.runs.attendance import Attendance
+from service.runs.chooser import Chooser
 from service.runs.run_closing import finish, settle
 from service.runs.run_end import RunEnd, run_end
 from service.runs.run_feed import RunFeed
@@ -53,13 +55,17 @@ class Current:
     adapter_id: int
     worker: WorkerProcess | None = None
     stop: bool = False  # asked for, perhaps before the worker was started
+    because: str | None = None  # why the run is interrupted, where the daemon itself does that
 
 
 class Supervisor:
     """Trains the queued runs of a home, one after the other, until `stop`."""
 
-    def __init__(self, settings: Settings, home: Home, database: Database, feed: RunFeed) -> None:
+    def __init__(
+        self, settings: Settings, home: Home, database: Database, feed: RunFeed, chooser: Chooser
+    ) -> None:
         """Bind to a home; `start` begins."""
+        self._chooser = chooser
         self._settings = settings
         self._home = home
         self._database = database
@@ -111,6 +117,22 @@ class Supervisor:
             if current.worker is not None:
                 patience = self._settings.stop_seconds if kill_after is None else kill_after
                 current.worker.ask_to_stop(patience)
+
+    def interrupt(self, run_id: int, because: str) -> None:
+        """Have the run's worker write a checkpoint and end; the run is then interrupted.
+
+        ``because`` says in words what stood against it and when it goes on. Never waits.
+        """
+        with self._guard:
+            if self._current is not None and self._current.run_id == run_id:
+                self._current.because = because
+        self.stop_run(run_id)
+
+    def set_duty(self, duty: float) -> None:
+        """Let the worker, if there is one, work this share of the time (0 < duty <= 1)."""
+        with self._guard:
+            if (worker := self._worker()) is not None:
+                worker.tell_duty(duty)
 
     @property
     def training(self) -> int | None:
@@ -174,9 +196,10 @@ class Supervisor:
 
     def _claim(self) -> Run | None:
         with self._database.read() as session:
-            if runs.next_queued(session) is None:
-                self.waiting_because = None
-                return None
+            choice = self._chooser.choose(session)
+        if choice.run_id is None and choice.adapter_id is None:
+            self.waiting_because = choice.because
+            return None
         if is_held(self._home.worker_lock):
             self.waiting_because = (
                 "another process holds worker.lock of this home; training starts when it ends"
@@ -185,7 +208,7 @@ class Supervisor:
         self.waiting_because = None
         try:
             with self._database.write() as session:
-                run = runs.next_queued(session)
+                run = self._chosen(session)
                 if run is not None:
                     runs.start(session, run)
                     note(session, run)
@@ -195,6 +218,12 @@ class Supervisor:
             self._let_go()
             raise
         return run
+
+    def _chosen(self, session: Session) -> Run | None:
+        choice = self._chooser.choose(session)  # again: the last look was before the lock
+        if choice.adapter_id is not None:
+            return self._chooser.make_run(session, choice.adapter_id)
+        return None if choice.run_id is None else runs.by_id(session, choice.run_id)
 
     def _let_go(self) -> None:
         with self._guard:
@@ -227,7 +256,7 @@ class Supervisor:
             assert self._current is not None
             if self._stopping.is_set() or self._current.stop:
                 return None
-            self._current.worker = WorkerProcess(self._settings, self._home, run.id)
+            self._current.worker = WorkerProcess(self._settings, self._home, run.id, run.halvings)
             return self._current.worker
 
     def _attend(self, worker: WorkerProcess, run: Run) -> RunEnd:
@@ -242,6 +271,7 @@ class Supervisor:
         with self._guard:
             assert self._current is not None
             self._current.worker = None
+            because = self._current.because
         worker.close()
         end = run_end(
             exit_code,
@@ -251,6 +281,8 @@ class Supervisor:
             log=f"runs/{run.id}/{LOG_NAME}",
         )
         _log.info("run %d: worker ended with %d", run.id, exit_code)
+        if end.status == "interrupted" and because is not None:
+            return RunEnd("interrupted", because)
         return end
 
     def _finish(self, run_id: int, end: RunEnd, *, look_for_version: bool = True) -> None:

@@ -8,11 +8,12 @@ from api_schemas.training import TrainingOptions
 from service.clients.auth import Caller
 from service.context import Context
 from service.door.problems import Refusal
+from service.runs.new_run import new_run
 from service.runs.run_log import note
-from service.runs.run_spec import SpecError, read_spec, write_spec
+from service.runs.run_spec import SpecError, read_spec
 from service.runs.steering import steer
 from service.runs.training_status import base_model_problem
-from storage import examples, runs, versions
+from storage import examples, runs
 from storage.tables import Adapter, Run
 
 
@@ -26,13 +27,21 @@ def trigger(
             there is nothing to train on.
     """
     require_base_model(context, adapter)
+    if request.override and not caller.may("train:override"):
+        raise Refusal(
+            403,
+            "expected a token with the scope train:override, since 'override' is true; leave it "
+            "out, or pair again with that scope",
+        )
     run = runs.unfinished(session, adapter.id)
     if run is None:
         changed = (
             {} if request.training is None else request.training.model_dump(exclude_unset=True)
         )
         training = TrainingOptions.model_validate(adapter.training | changed)
-        return _new_run(context, session, caller, adapter, training)
+        made = _new_run(context, session, caller, adapter, training)
+        _take_wishes(session, made, request)
+        return made
     if run.status == "paused":
         raise Refusal(
             409, f"run {run.id} of this adapter is paused; resume it, or cancel or restart it first"
@@ -48,8 +57,15 @@ def trigger(
             "'training', and change them in the run after it",
         )
     runs.requeue(session, run)
+    _take_wishes(session, run, request)
     note(session, run, "resumed")
     return run
+
+
+def _take_wishes(session: Session, run: Run, request: RunRequest) -> None:
+    run.in_window = request.when == "window"
+    run.override = request.override
+    session.add(run)
 
 
 def start_over(
@@ -101,20 +117,6 @@ def _new_run(
     adapter: Adapter,
     training: TrainingOptions,
 ) -> Run:
-    train = examples.ids(session, adapter.id, "train")
-    if not train:
+    if examples.counts(session, adapter.id).train == 0:
         raise Refusal(409, "the adapter has no training examples; post some first")
-    run = runs.enqueue(session, adapter.id)
-    write_spec(
-        context.home,
-        context.settings,
-        run,
-        adapter,
-        caller.name,
-        training,
-        train,
-        examples.ids(session, adapter.id, "holdout"),
-        versions.active(session, adapter.id),
-    )
-    note(session, run)
-    return run
+    return new_run(context.home, context.settings, session, adapter, caller.name, training)

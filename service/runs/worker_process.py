@@ -18,6 +18,7 @@ MOST_LINE_BYTES = 64 * 1024 * 1024
 """Far above the longest thing a worker says, an engine's report with a fallback a matrix."""
 
 _EXAMPLES_CHANGED = b"examples\n"
+_DUTY = b"duty %.3f\n"
 
 _log = logging.getLogger("lorad.worker")
 
@@ -30,8 +31,10 @@ class WorkerProcess:
     the end of it, checkpoints and ends.
     """
 
-    def __init__(self, settings: Settings, home: Home, run_id: int) -> None:
+    def __init__(self, settings: Settings, home: Home, run_id: int, halvings: int = 0) -> None:
         """Start the process.
+
+        ``halvings``: how often its checkpoint interval and its memory budget are halved.
 
         Raises:
             OSError: it can't be started.
@@ -52,6 +55,10 @@ class WorkerProcess:
                     str(home.path),
                     "--run",
                     str(run_id),
+                    "--nice",
+                    str(settings.nice),
+                    "--halvings",
+                    str(halvings),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -97,14 +104,11 @@ class WorkerProcess:
 
     def tell_examples_changed(self) -> None:
         """Make the worker look which of its examples still exist. Never waits for it."""
-        with self._lock:
-            if self._reaped or self._asked_to_stop:
-                return  # what it trains on it reads anew when it goes on
-            assert self._process.stdin is not None
-            try:
-                os.write(self._process.stdin.fileno(), _EXAMPLES_CHANGED)
-            except (BlockingIOError, BrokenPipeError):
-                return  # a full pipe says it already; a closed one has no reader any more
+        self._tell(_EXAMPLES_CHANGED)
+
+    def tell_duty(self, duty: float) -> None:
+        """Let the worker work this share of the time, from its next step on. Never waits."""
+        self._tell(_DUTY % duty)
 
     def ask_to_stop(self, kill_after: float) -> None:
         """Ask for a last checkpoint and the end: SIGTERM, and the end of its standard input.
@@ -128,6 +132,16 @@ class WorkerProcess:
         with self._lock:
             if not self._reaped:
                 self._kill_group()
+
+    def _tell(self, line: bytes) -> None:
+        with self._lock:
+            if self._reaped or self._asked_to_stop:
+                return  # what it trains on it reads anew when it goes on
+            assert self._process.stdin is not None
+            try:
+                os.write(self._process.stdin.fileno(), line)
+            except (BlockingIOError, BrokenPipeError):
+                return  # a full pipe says it already; a closed one has no reader any more
 
     def _kill_within(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

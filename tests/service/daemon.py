@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ MODEL = "tiny"
 CONTEXT = 512
 TEMPLATE_TOKENS = 20
 SERVE = ("-m", "service.cli.main", "serve")
+
+
+def zone_where_it_is(hour: int) -> str:
+    """A zone in which it is past this hour now: at noon no window of the first schedule is open."""
+    behind = (datetime.now(UTC).hour - hour + 12) % 24 - 12
+    return f"Etc/GMT{behind:+d}"  # POSIX: positive is west of Greenwich
 
 
 def add_stand_in_model(home: Path, name: str = MODEL, base_hash: str = "sha256:tiny") -> None:
@@ -80,6 +87,9 @@ class Daemon:
             "LORAD_WORKER_MODULE": worker,
             "LORAD_STOP_SECONDS": "10",
             "LORAD_THREADS": "1",
+            "LORAD_SENSORS": "fake",
+            "LORAD_RETRY_SECONDS": "3600",
+            "TZ": zone_where_it_is(12),
             "PYTHONPATH": str(ROOT),
         }
         self._environment |= environment or {}

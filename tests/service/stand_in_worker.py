@@ -216,6 +216,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--run", type=int, required=True)
+    parser.add_argument("--nice", type=int, default=0)
+    parser.add_argument("--halvings", type=int, default=0)
     arguments = parser.parse_args()
     lock = os.open(arguments.home / "worker.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -14,6 +14,7 @@ import pytest
 from service.eraser import Eraser
 from service.home import Home
 from service.locks import FileLock
+from service.nights.chooser import NightChooser
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
 from service.settings import Settings
@@ -47,9 +48,14 @@ def database(home: Home) -> Iterator[Database]:
         yield database
 
 
+def supervisor_of(home: Home, database: Database) -> Supervisor:
+    settings = Settings(home=home.path)
+    return Supervisor(settings, home, database, RunFeed(), NightChooser(settings, home))
+
+
 def run(home: Home, database: Database, seconds: float = 1.0, **options: Any) -> None:
     """The eraser's thread, for a moment."""
-    supervisor = Supervisor(Settings(home=home.path), home, database, RunFeed())
+    supervisor = supervisor_of(home, database)
     eraser = Eraser(home, database, supervisor, **options)
     eraser.start()
     time.sleep(seconds)
@@ -160,7 +166,7 @@ def test_deletions_from_a_large_database_are_erased_together(
         return erase()
 
     monkeypatch.setattr(database, "erase", slow)
-    supervisor = Supervisor(Settings(home=home.path), home, database, RunFeed())
+    supervisor = supervisor_of(home, database)
     eraser = Eraser(home, database, supervisor)
     eraser.start()
     for _ in range(30):
@@ -176,7 +182,7 @@ def test_deletions_from_a_large_database_are_erased_together(
 
 
 def test_stopping_is_quick(home: Home, database: Database) -> None:
-    supervisor = Supervisor(Settings(home=home.path), home, database, RunFeed())
+    supervisor = supervisor_of(home, database)
     eraser = Eraser(home, database, supervisor)
     eraser.start()
     time.sleep(0.3)

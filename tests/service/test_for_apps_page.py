@@ -13,17 +13,10 @@ import pytest
 from api_schemas import adapters, clients, examples
 from api_schemas.problems import FieldError, Problem
 from api_schemas.scopes import MEANINGS
-from service import (
-    body_limit,
-    connections,
-    cursors,
-    idempotency,
-    pairing,
-    problems,
-    run_feed,
-    strict_json,
-)
+from service.clients import pairing
+from service.door import body_limit, connections, cursors, idempotency, problems, strict_json
 from service.routes import examples as example_routes
+from service.runs import run_feed
 from service.runs.verdict import LEAST_HOLDOUT
 from storage import adapters as adapter_rows
 from storage import history, retention, split

@@ -8,6 +8,7 @@ from sqlalchemy.exc import IntegrityError
 
 from storage import runs
 from storage.database import Database
+from storage.ledgers import Night
 from storage.tables import Adapter
 from tests.storage.conftest import new_adapter
 
@@ -36,6 +37,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "max_tokens": 64,
         "too_long": "cut",
         "training": "{}",
+        "night": "{}",
         "key": b"k" * 32,
         "keep_days": None,
         "max_examples": None,
@@ -57,6 +59,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "adapter_id": 1,
         "status": "queued",
         "wanted": None,
+        "origin": "request",
+        "in_window": 0,
+        "override": 0,
+        "kills": 0,
+        "crashes": 0,
+        "halvings": 0,
         "forgotten": 0,
         "step": 0,
         "losses": "[]",
@@ -89,6 +97,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "erasures": {"what": "examples", "examples": 1, "paths": "[]", "requested_at": 1},
     "history": {"client_id": 1, "kind": "run", "message": "it began", "at": 1},
     "schedule": {"id": 1, "windows": "[]", "revision": 1, "changed_at": 1},
+    "nights": {"key": "2026-11-30 23:00", "opened_at": 1},
+    "night_usage": {"night_id": 1, "adapter_id": 1, "seconds": 1.5},
+    "training_pause": {"id": 1, "since": 1, "until": None},
 }
 
 BAD: list[tuple[str, dict[str, Any]]] = [
@@ -121,6 +132,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("adapters", {"max_tokens": 0}),
     ("adapters", {"too_long": "ignore"}),
     ("adapters", {"training": "[]"}),
+    ("adapters", {"night": "[]"}),
     ("adapters", {"key": b"short"}),
     ("adapters", {"created_at": "yesterday"}),
     ("examples", {"adapter_id": 99}),
@@ -148,6 +160,16 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("runs", {"losses": "{}"}),
     ("runs", {"engine": "[]"}),
     ("runs", {"exact_resume": 2}),
+    ("runs", {"origin": "dream"}),
+    ("runs", {"in_window": 2}),
+    ("runs", {"override": 2}),
+    ("runs", {"checkpoint_step": -1}),
+    ("runs", {"kills": -1}),
+    ("runs", {"crashes": -1}),
+    ("runs", {"crash_step": -1}),
+    ("runs", {"halvings": -1}),
+    ("runs", {"not_before": 0}),
+    ("runs", {"worked_at": 0}),
     ("versions", {"run_id": 99}),
     ("versions", {"number": 0}),
     ("versions", {"verdict": "good"}),
@@ -169,6 +191,13 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("history", {"message": "x" * 1001}),
     ("schedule", {"id": 2}),
     ("schedule", {"windows": "{}"}),
+    ("nights", {"key": ""}),
+    ("nights", {"closed_at": 0}),
+    ("night_usage", {"night_id": 99}),
+    ("night_usage", {"adapter_id": 99}),
+    ("night_usage", {"seconds": -1.0}),
+    ("training_pause", {"id": 2}),
+    ("training_pause", {"until": 0}),
 ]
 
 
@@ -184,6 +213,7 @@ def with_a_run(database: Database, adapter: Adapter) -> Database:
     with database.write() as session:
         run = runs.enqueue(session, adapter.id)
         runs.end(session, run, "completed", None)
+        session.add(Night(key="2026-11-29 23:00"))
     return database
 
 

@@ -1,0 +1,25 @@
+"""What a gate says."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+GateName = Literal[
+    "charging", "level", "battery_temperature", "skin_temperature", "storage", "memory"
+]
+GATES: tuple[GateName, ...] = get_args(GateName)
+
+
+@dataclass(frozen=True)
+class GateVerdict:
+    """One gate at one moment, with everything that decided it."""
+
+    name: GateName
+    open: bool
+    reading: float | bool | None
+    limit: float | bool | None
+    unit: str | None
+    age_seconds: float | None
+    reason: str
+    """A sentence: expected, found, and what opens it."""
+    overridable: bool
+    """Closed, but ``train:override`` may pass it: known, and not beyond a hard limit."""

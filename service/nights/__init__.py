@@ -1,0 +1,1 @@
+"""Nights: when training may proceed, who trains, and what became of it."""

@@ -1,0 +1,1 @@
+"""What the phone's sensors say, from termux-battery-status, sysfs, or a chosen fake."""
