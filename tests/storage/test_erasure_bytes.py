@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlmodel import Session, select
 
@@ -37,6 +37,8 @@ class Store:
         self.adapter = new_adapter(database)
         self.living: dict[int, tuple[str, list[str]]] = {}
         """``{id: (external id, canaries)}``"""
+        self.born: dict[int, int] = {}
+        """``{id: from when its age counts}``: an expired example that is corrected begins anew."""
         self.dead: set[str] = set()
         self._numbers = iter(range(10**9))
 
@@ -56,6 +58,7 @@ class Store:
         for row, (new, canaries) in zip(rows, made, strict=True):
             assert new.external_id is not None
             self.living[row.id] = new.external_id, canaries
+            self.born[row.id] = row.created_at
 
     def some(self, count: int) -> list[int]:
         return self.random.sample(sorted(self.living), min(count, len(self.living)))
@@ -92,6 +95,11 @@ class Store:
             with self.database.write() as session:
                 [row] = examples.add(session, self.adapter, [new])
             assert row.id == one
+            if old:
+                assert row.created_at == self.born[one]
+            else:
+                assert row.created_at >= max(self.born.values())
+                self.born[one] = row.created_at
             self.dead |= set(old)
             self.living[one] = external_id, canaries
 
@@ -102,7 +110,8 @@ class Store:
             adapter.max_examples = max(1, keep)
             retention.expire(session, adapter, FAR)
             adapter.max_examples = None
-        texts = [one for one in sorted(self.living) if self.living[one][1]]
+        texts = [one for one in self.living if self.living[one][1]]
+        texts.sort(key=lambda one: (self.born[one], one))
         for one in texts[: -max(1, keep)]:
             external_id, old = self.living[one]
             self.dead |= set(old)
@@ -248,6 +257,7 @@ def test_readers_at_work_while_pages_are_zeroed_see_whole_rows(tmp_path: Path) -
 
 
 @settings(max_examples=10)
+@example(seed=0, steps=[("expire", 0), ("correct", 1), ("expire", 0)])  # the corrected is youngest
 @given(
     seed=st.integers(0, 10**6),
     steps=st.lists(
