@@ -12,6 +12,7 @@ class HistoryEntry(Answer):
     at: Timestamp
     kind: str = Field(description="Noun and verb, as `run-paused`.")
     message: str = Field(description="In words, without any example's text.")
+    client: str | None = Field(description="Whose it is; null: it concerns the whole daemon.")
     adapter: str | None = Field(description="The name of the adapter it is about.")
     run: int | None = Field(description="The run it is about.")
 

@@ -10,6 +10,7 @@ import typer
 
 from service.cli import clients, model, status
 from service.cli.demo import demo
+from service.cli.history import history
 from service.cli.pair import pair
 from service.cli.serve import serve
 
@@ -27,6 +28,7 @@ app.command()(pair)
 app.add_typer(clients.app, name="clients")
 app.command()(status.adapters)
 app.command()(status.status)
+app.command()(history)
 app.command()(demo)
 
 

@@ -56,6 +56,32 @@ def test_runs_leave_their_history(ready: Daemon) -> None:
     assert [e["run"] for e in entries(ready, adapter=ready.name, kind="run-failed")] == [failed]
 
 
+def test_several_kinds_may_be_asked_for(ready: Daemon) -> None:
+    ready.wait_until_ended(ready.train())
+    found = entries(ready, adapter=ready.name, kind=["run-queued", "run-completed"])
+    assert [entry["kind"] for entry in found] == ["run-completed", "run-queued"]
+    for bad in (["x" * 41], ["x"] * 21):
+        response = ready.http.get("/v1/history", params={"kind": bad})
+        assert response.status_code == 422, response.text
+
+
+def test_the_owner_may_read_everyones(ready: Daemon) -> None:
+    with pair(ready, "everyones-app") as app:
+        body = {"name": "own", "base_model": "tiny", "labels": ["now", "later"]}
+        assert app.http.post("/v1/adapters", json=body).status_code == 201
+        found = entries(ready, everyone=True, limit=200)
+        whose = {(entry["client"], entry["adapter"], entry["kind"]) for entry in found}
+        assert ("everyones-app", "own", "adapter-created") in whose
+        assert ("owner", ready.name, "adapter-created") in whose
+        assert (None, None, "daemon-started") in whose
+        assert [entry["id"] for entry in found] == sorted({e["id"] for e in found}, reverse=True)
+        own = app.http.get("/v1/history").json()["entries"]
+        assert {entry["client"] for entry in own} == {"everyones-app"}
+        assert app.http.get("/v1/history?everyone=true").status_code == 403
+        both = {"everyone": True, "client": "everyones-app"}
+        assert ready.http.get("/v1/history", params=both).status_code == 422
+
+
 def test_pages_hold_everything_once(ready: Daemon) -> None:
     for _ in range(3):
         ready.wait_until_ended(ready.train())
