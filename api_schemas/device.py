@@ -15,10 +15,24 @@ class Room(Answer):
 
 
 class Reading(Answer):
-    """A sensor's value, or why there is none."""
+    """A sensor's last word: its value, or why there is none."""
 
-    value: float | None
-    why: str | None
+    value: bool | float | None
+    unit: Literal["%", "°C"] | None
+    source: str | None = Field(description="What was asked.")
+    age_seconds: float | None = Field(description="Since it was asked; null if it never was.")
+    why: str | None = Field(description="Why there is no value.")
+
+
+class Battery(Answer):
+    """What is known of the battery."""
+
+    level: Reading = Field(description="Charge in percent.")
+    plugged: Reading = Field(description="Whether a charger is connected.")
+    full: Reading = Field(
+        description="Whether it takes no more: full, or held at the charge limit its user set."
+    )
+    temperature: Reading = Field(description="In °C.")
 
 
 class Engine(Answer):
@@ -44,8 +58,10 @@ class Device(Answer):
     database_bytes: int | None = Field(description="Told only to a token with the scope admin.")
     worker: Worker
     engine: Engine | None
-    battery: Reading = Field(description="Charge in percent.")
-    temperature: Reading = Field(description="Of the battery, in °C.")
+    battery: Battery
+    skin_temperature: Reading = Field(
+        description="Of the case, in °C; many devices let nobody read it."
+    )
     gates: list[dict[str, Any]] = Field(
         description="Conditions for training with their verdicts. This version has none."
     )

@@ -19,6 +19,7 @@ from service.models import ModelFolder
 from service.nights.conductor import Conductor
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
+from service.sensors.sensors import Sensors
 from service.settings import Settings
 from storage.database import Database
 
@@ -35,6 +36,7 @@ class Context:
     authenticator: Authenticator
     supervisor: Supervisor
     conductor: Conductor
+    sensors: Sensors
     eraser: Eraser
     feed: RunFeed
     server_keys: ServerKeys

@@ -31,6 +31,7 @@ from service.nights.conductor import Conductor
 from service.runs.old_manifests import remove_labels
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
+from service.sensors.sensors import Sensors
 from service.settings import Settings
 from service.views import timestamp
 from storage import clients, history
@@ -124,6 +125,7 @@ def _serve(
         authenticator,
         supervisor,
         Conductor(supervisor),
+        Sensors(settings, home),
         eraser,
         feed,
         ServerKeys(master_key(home.server_key), listener.port),

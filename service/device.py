@@ -5,7 +5,7 @@ from pathlib import Path
 
 from api_schemas.device import Room
 
-_MEMORY = Path("/proc/meminfo")
+MEMORY = Path("/proc/meminfo")
 _UNKNOWN = Room(free_bytes=None, total_bytes=None)
 
 
@@ -18,7 +18,7 @@ def storage(folder: Path) -> Room:
     return Room(free_bytes=usage.free, total_bytes=usage.total)
 
 
-def memory(source: Path = _MEMORY) -> Room:
+def memory(source: Path = MEMORY) -> Room:
     """The memory that can be had without swapping, as Linux estimates it."""
     try:
         lines = source.read_text().splitlines()

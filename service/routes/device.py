@@ -1,29 +1,35 @@
-"""GET /v1/device: room, memory, the worker, the engine."""
+"""GET /v1/device: room, memory, the worker, the engine, the sensors."""
+
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from sqlmodel import Session
 
-from api_schemas.device import Device, Engine, Reading, Worker
+from api_schemas.device import Battery, Device, Engine, Reading, Worker
 from api_schemas.scopes import ADMIN
 from service import device
+from service.boot_clock import boot_seconds
 from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, needs
 from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
+from service.sensors import readings
 from storage import runs
-
-_NO_SENSOR = Reading(value=None, why="no sensor is read by this version")
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["device"])
 
 
 @router.get("/device", responses=problems(404), dependencies=[needs("status:read")])
 def get_device(context: TheContext, caller: TheCaller) -> Device:
-    """What there is room for, what trains, and the engine of the caller's latest run."""
+    """What there is room for, what trains, the caller's latest engine, battery and temperatures.
+
+    Battery and temperatures are at most a minute old, but for a battery that has been silent.
+    """
     with context.database.read() as session:
         latest = runs.latest_of_client(session, caller.id)
         worker = _worker(session, context, caller)
     admin = caller.may(ADMIN)
+    found = context.sensors.read_unless_busy()
     return Device(
         storage=device.storage(context.home.path),
         memory=device.memory(),
@@ -32,8 +38,13 @@ def get_device(context: TheContext, caller: TheCaller) -> Device:
         engine=None
         if latest is None or latest.engine is None
         else Engine(run=latest.id, report=latest.engine),
-        battery=_NO_SENSOR,
-        temperature=_NO_SENSOR,
+        battery=Battery(
+            level=_shown(found.level, "%"),
+            plugged=_shown(found.plugged),
+            full=_shown(found.full),
+            temperature=_shown(found.battery_temperature, "°C"),
+        ),
+        skin_temperature=_shown(found.skin_temperature, "°C"),
         gates=[],
     )
 
@@ -45,3 +56,14 @@ def _worker(session: Session, context: Context, caller: Caller) -> Worker:
         return Worker(state="training", run=training if own else None, because=None)
     waiting = context.supervisor.waiting_because
     return Worker(state="idle" if waiting is None else "waiting", run=None, because=waiting)
+
+
+def _shown(reading: readings.Reading[Any], unit: Literal["%", "°C"] | None = None) -> Reading:
+    age = reading.age(boot_seconds())
+    return Reading(
+        value=reading.value,
+        unit=unit,
+        source=reading.source,
+        age_seconds=None if age is None else round(age, 1),
+        why=reading.why,
+    )

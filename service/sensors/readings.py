@@ -1,7 +1,7 @@
 """What sensors say: a value with its source and age, or why there is none."""
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value", bool, int, float)
 
@@ -10,8 +10,9 @@ Value = TypeVar("Value", bool, int, float)
 class Reading(Generic[Value]):
     """One sensor's last word.
 
-    ``at`` is `boot_seconds` of the moment it was taken; None if it never was. ``absent`` says that
-    this device has no such sensor that can be read, which is another thing than one that is silent.
+    ``at`` is `boot_seconds` of the moment it was asked for; None if it never was. ``absent`` says
+    that this device has no such sensor that can be read, which is another thing than one that is
+    silent.
     """
 
     value: Value | None
@@ -26,8 +27,8 @@ class Reading(Generic[Value]):
 
 
 @dataclass(frozen=True)
-class Readings:
-    """All sensors at one look."""
+class Battery:
+    """What is told of the battery."""
 
     plugged: Reading[bool]
     """Whether a charger is connected, whatever the battery makes of it."""
@@ -37,9 +38,26 @@ class Readings:
     """Charge in percent."""
     battery_temperature: Reading[float]
     """In °C."""
+
+    @classmethod
+    def unknown(cls, source: str | None, at: float, why: str) -> "Battery":
+        """A battery of which nothing is known, for one reason."""
+        silent: Reading[Any] = Reading(None, source, at, why)
+        return cls(silent, silent, silent, silent)
+
+
+@dataclass(frozen=True)
+class Readings(Battery):
+    """All sensors at one look."""
+
     skin_temperature: Reading[float]
     """Of the case, in °C."""
     storage: Reading[int]
     """Bytes free on the file system of the home."""
     memory: Reading[int]
     """Bytes that can be had without swapping."""
+
+
+_NOT_YET: Reading[Any] = Reading(None, None, None, "no sensor has been read yet")
+NOT_READ = Readings(_NOT_YET, _NOT_YET, _NOT_YET, _NOT_YET, _NOT_YET, _NOT_YET, _NOT_YET)
+"""What is known before the first look."""

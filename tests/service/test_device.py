@@ -13,8 +13,6 @@ def test_the_device_says_what_it_has_and_does(ready: Daemon) -> None:
         assert 0 < room["free_bytes"] <= room["total_bytes"]
     assert answer["worker"] == {"state": "idle", "run": None, "because": None}
     assert answer["database_bytes"] >= (ready.home / "lorad.db").stat().st_size
-    assert answer["battery"] == {"value": None, "why": "no sensor is read by this version"}
-    assert answer["temperature"] == answer["battery"]
     assert answer["gates"] == []
     with holding(ready.home / "worker.lock"):
         run_id = ready.train()
@@ -25,6 +23,25 @@ def test_the_device_says_what_it_has_and_does(ready: Daemon) -> None:
     assert engine["run"] == run_id
     assert engine["report"]["engine"] == "stand_in"
     assert engine["report"]["why"] == "a test"
+
+
+def test_the_device_says_what_its_sensors_read(ready: Daemon) -> None:
+    answer = ready.http.get("/v1/device").json()
+    expected = {"level": (100, "%"), "plugged": (True, None), "full": (False, None)}
+    for name, (value, unit) in (expected | {"temperature": (25, "°C")}).items():
+        reading = answer["battery"][name]
+        assert 0 <= reading.pop("age_seconds") < 1
+        assert reading == {"value": value, "unit": unit, "source": "sensors.json", "why": None}
+    assert answer["skin_temperature"]["value"] is None
+    sensors = ready.home / "sensors.json"
+    sensors.write_text('{"level": 101, "skin_temperature": 33.5, "silent": ["plugged"]}')
+    try:
+        answer = ready.http.get("/v1/device").json()
+    finally:
+        sensors.unlink()
+    assert answer["battery"]["level"]["why"] == "expected 0 to 100 %, found 101.0 %"
+    assert answer["battery"]["plugged"]["value"] is None
+    assert answer["skin_temperature"]["value"] == 33.5
 
 
 def test_another_clients_training_is_only_another_training(ready: Daemon) -> None:

@@ -1,0 +1,39 @@
+"""What a sensor can measure: a number out of its range is an error of the sensor's, not a value."""
+
+from dataclasses import dataclass
+
+from service.sensors.readings import Reading
+
+_LONGEST_QUOTE = 40
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A kind of number with its range, ends included."""
+
+    lowest: float
+    highest: float
+    unit: str
+
+    def reading(self, number: object, source: str, at: float, scale: int = 1) -> Reading[float]:
+        """A reading of a number, given in ``scale``-ths of the unit; unknown if it can't be one."""
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            if self.lowest * scale <= number <= self.highest * scale:  # never true of NaN
+                return Reading(number / scale, source, at)
+            found = f"{quoted(number)} {self.unit}" if scale == 1 else quoted(number)
+        else:
+            found = quoted(number)
+        of = "" if scale == 1 else f" in 1/{scale}"
+        why = f"expected {self.lowest:g} to {self.highest:g} {self.unit}{of}, found {found}"
+        return Reading(None, source, at, why)
+
+
+LEVEL = Quantity(0, 100, "%")
+TEMPERATURE = Quantity(-30, 100, "°C")
+"""Of a battery or a case. A thermistor with a broken wire says -40, and is left out by this."""
+
+
+def quoted(value: object) -> str:
+    """The value as a sensor gave it, short enough for a sentence."""
+    text = str(value) if isinstance(value, int | float) else repr(value)
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
