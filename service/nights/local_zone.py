@@ -1,0 +1,74 @@
+"""The time zone that the device shows its clock in, which a journey changes."""
+
+import logging
+import os
+import shutil
+import subprocess
+import threading
+import time
+from datetime import timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
+
+from service.boot_clock import boot_seconds
+
+_FRESH_SECONDS = 240.0
+"""Less than five minutes by more than the 30 s between two looks at the schedule."""
+
+_GETPROP_SECONDS = 2.0
+
+_log = logging.getLogger("lorad.zone")
+_guard = threading.Lock()
+_found: tuple[float, tzinfo] | None = None
+_complaint: str | None = None
+
+
+def local_zone() -> tzinfo:
+    """The zone, at most four minutes old. Where none can be found out: the clock's own offset."""
+    global _found
+    with _guard:
+        now = boot_seconds()
+        if _found is None or now - _found[0] >= _FRESH_SECONDS:
+            _found = now, _look(None if _found is None else _found[1])
+        return _found[1]
+
+
+def _look(before: tzinfo | None) -> tzinfo:
+    global _complaint
+    time.tzset()  # the C library too goes on with the zone of its start
+    try:
+        zone = _named_zone()
+        complaint = None
+    except (
+        Exception
+    ) as error:  # tzlocal reads a dozen formats, and promises no exceptions of its own
+        zone = timezone(timedelta(seconds=time.localtime().tm_gmtoff))
+        complaint = " ".join(f"{type(error).__name__}: {error}".split())
+    if complaint is not None and complaint != _complaint:
+        _log.warning(
+            "the name of the local time zone was not found (%s); the schedule follows the present "
+            "offset of the clock, %s",
+            complaint,
+            zone,
+        )
+    elif complaint is None and str(zone) != str(before):
+        _log.info("the schedule is in the time zone %s", zone)
+    _complaint = complaint
+    return zone
+
+
+def _named_zone() -> tzinfo:
+    getprop = shutil.which("getprop") or shutil.which("/system/bin/getprop")
+    if getprop is None or os.environ.get("TZ"):
+        import tzlocal  # here, because Android doesn't need it
+
+        return tzlocal.reload_localzone()
+    # tzlocal calls it too, twice, and waits for ever.
+    said = subprocess.run(
+        [getprop, "persist.sys.timezone"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=_GETPROP_SECONDS,
+        check=True,
+    )
+    return ZoneInfo(said.stdout.strip())
