@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from api_schemas.base import Answer
+from api_schemas.gates import Gate
 
 
 class Room(Answer):
@@ -62,6 +63,4 @@ class Device(Answer):
     skin_temperature: Reading = Field(
         description="Of the case, in °C; many devices let nobody read it."
     )
-    gates: list[dict[str, Any]] = Field(
-        description="Conditions for training with their verdicts. This version has none."
-    )
+    gates: list[Gate] = Field(description="Conditions for training with their verdicts.")

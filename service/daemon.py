@@ -23,6 +23,7 @@ from service.door.length import LengthCheck
 from service.door.listener import Listener, PortError
 from service.durable import write_durably
 from service.eraser import Eraser
+from service.gates.limits import Limits
 from service.home import Home
 from service.locks import FileLock
 from service.models import ModelFolder
@@ -64,8 +65,8 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(settings: Settings, announce: Callable[[int, Path], None]) -> None:
-    """Serve the home of ``settings`` until SIGTERM or SIGINT.
+def serve(settings: Settings, limits: Limits, announce: Callable[[int, Path], None]) -> None:
+    """Serve the home of ``settings`` until SIGTERM or SIGINT; the gates keep to ``limits``.
 
     ``announce`` is called with the port and the token's file once requests are answered.
 
@@ -94,7 +95,7 @@ def serve(settings: Settings, announce: Callable[[int, Path], None]) -> None:
         raise DaemonError(str(error)) from None
     try:
         with Database(home.database) as database:
-            _serve(settings, home, database, listener, announce)
+            _serve(settings, limits, home, database, listener, announce)
     finally:
         listener.close()
         lock.release()
@@ -102,6 +103,7 @@ def serve(settings: Settings, announce: Callable[[int, Path], None]) -> None:
 
 def _serve(
     settings: Settings,
+    limits: Limits,
     home: Home,
     database: Database,
     listener: Listener,

@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from service.cli.outcome import Exit, fail
+from service.gates.limits import PREFIX, Limits
 from service.settings import Settings
 
 HomeOption = Annotated[
@@ -24,3 +26,19 @@ def settings_with(**given: Any) -> Settings:
         first = error.errors()[0]
         name = "_".join(map(str, first["loc"]))
         fail(f"--{name} or LORAD_{name.upper()}: {first['msg']}", Exit.USAGE)
+
+
+def gate_limits() -> Limits:
+    """The limits of the gates, from the environment; none that is misspelt counts as given."""
+    known = {f"{PREFIX}{name.upper()}" for name in Limits.model_fields}
+    for name in sorted(os.environ):
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            fail(f"{name} is no limit of a gate; there are {', '.join(sorted(known))}", Exit.USAGE)
+    try:
+        return Limits()
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:  # of several limits, which the message names
+            fail(first["msg"].removeprefix("Value error, "), Exit.USAGE)
+        name = PREFIX + "_".join(map(str, first["loc"])).upper()
+        fail(f"{name} is {first['input']}: {first['msg']}", Exit.USAGE)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import HomeOption, settings_with
+from service.cli.options import HomeOption, gate_limits, settings_with
 from service.cli.outcome import fail
 
 
@@ -32,8 +32,9 @@ def serve(
     from storage.migrations import SchemaVersionError
 
     settings = settings_with(home=home, port=port, engine=engine, threads=threads)
+    limits = gate_limits()
     try:
-        serve_home(settings, _announce)
+        serve_home(settings, limits, _announce)
     except (
         DaemonError,
         SecretFileError,

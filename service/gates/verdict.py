@@ -1,12 +1,10 @@
 """What a gate says."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-GateName = Literal[
-    "charging", "level", "battery_temperature", "skin_temperature", "storage", "memory"
-]
-GATES: tuple[GateName, ...] = get_args(GateName)
+from api_schemas.gates import GATES, GateName
+
+__all__ = ["GATES", "GateName", "GateVerdict"]
 
 
 @dataclass(frozen=True)
