@@ -1,10 +1,10 @@
 """Checkpoints: complete or invisible, and refused if they belong to another computation.
 
 `step-00000040/` holds the adapter, the optimizer's moments and a state file; `manifest.json` has
-the hash of each and the identity of the run. The newest whose hashes hold is resumed; a damaged one
-is passed over; one of another base, rank, target set or example list is refused. The previous
-checkpoint stays until the next is published. One that takes the place of all before it, also of
-the same step, is `step-00000040.0001/`, and counts as the newer.
+the hash of each, the identity of the run and a hash of itself. The newest whose hashes hold is
+resumed; a damaged one is passed over; one of another base, rank, target set or example list is
+refused. The previous checkpoint stays until the next is published. One that takes the place of all
+before it, also of the same step, is `step-00000040.0001/`, and counts as the newer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from trainer.spec import RunSpec
 
 _log = logging.getLogger(__name__)
 _FILES = ("adapter.safetensors", "optimizer.safetensors", "state.json")
+_NAME = re.compile(r"step-\d{8,}(\.\d{4,})?")
 _KEEP = 2
 
 
@@ -61,7 +63,8 @@ def save_checkpoint(
 
     A whole checkpoint of the same step is left as it is. With `replacing` the new one takes the
     place of ALL earlier ones, also of the same step: they hold what must not stay. They go only
-    after the new one's hashes were found right on the disk.
+    after the new one's hashes were found right on the disk. What lies there of a later step is
+    damaged, or the run would have gone on from it, and goes, too.
 
     Raises:
         OSError: if it can't be written, or isn't read back as it was written.
@@ -79,8 +82,10 @@ def save_checkpoint(
     _write(final, spec, checkpoint)
     if replacing and not _is_whole(final):
         raise OSError(f"expected {final.name} as it was written, found it damaged; check the disk")
-    for old in _newest_first(folder)[1 if replacing else _KEEP :]:
-        shutil.rmtree(old, ignore_errors=True)
+    ordered = _newest_first(folder)
+    place = ordered.index(final)
+    for useless in (*ordered[:place], *ordered[place + (1 if replacing else _KEEP) :]):
+        shutil.rmtree(useless, ignore_errors=True)
 
 
 def finish_replacing(folder: Path) -> None:
@@ -103,6 +108,7 @@ def _write(final: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
             "identity": run_identity(spec),
             "files": {name: file_sha256(temporary / name) for name in _FILES},
         }
+        manifest["sha256"] = _manifest_sha256(manifest)
         (temporary / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
@@ -114,10 +120,10 @@ def load_newest_checkpoint(folder: Path, spec: RunSpec) -> Checkpoint | None:
             setting or example list.
     """
     for path in _newest_first(folder):
-        if not _is_whole(path):
+        manifest = _whole_manifest(path)
+        if manifest is None:
             _log.warning("%s is damaged and passed over", path.name)
             continue
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         _check_identity(path.name, expected=run_identity(spec), found=manifest["identity"])
         return Checkpoint(
             step=manifest["step"],
@@ -128,8 +134,18 @@ def load_newest_checkpoint(folder: Path, spec: RunSpec) -> Checkpoint | None:
     return None
 
 
+def newest_step(folder: Path) -> int | None:
+    """After which step the newest whole checkpoint was made; None if there is none."""
+    for path in _newest_first(folder):
+        if (manifest := _whole_manifest(path)) is not None:
+            step: int = manifest["step"]
+            return step
+    return None
+
+
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"), reverse=True)  # "step-1.0001" comes after "step-1"
+    found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
+    return sorted(found, reverse=True)  # "step-1.0001" comes after "step-1"
 
 
 def _revision(path: Path) -> int:
@@ -137,20 +153,48 @@ def _revision(path: Path) -> int:
 
 
 def _is_whole(path: Path) -> bool:
+    return _whole_manifest(path) is not None
+
+
+def _whole_manifest(path: Path) -> dict[str, Any] | None:
+    """A checkpoint's manifest, if all hashes hold; else None."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        return all(file_sha256(path / name) == manifest["files"][name] for name in _FILES)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        # An earlier lorad's manifest has no hash of itself.
+        if manifest.get("sha256") not in (None, _manifest_sha256(manifest)):
+            return None
+        if not manifest.keys() >= {"step", "identity"}:
+            return None
+        whole = all(file_sha256(path / name) == manifest["files"][name] for name in _FILES)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return manifest if whole else None
+
+
+def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _check_identity(name: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    for key in expected:
-        if json.loads(json.dumps(expected[key])) != found.get(key):
+    wanted, there = _flat(expected), _flat(found)
+    for key in sorted(wanted.keys() | there.keys()):
+        if wanted.get(key) != there.get(key):
             raise CheckpointMismatchError(
-                f"expected {name} of a run with {key} {expected[key]!r}, found"
-                f" {found.get(key)!r}; start a new run"
+                f"expected {name} of a run with {key} {wanted.get(key)!r}, found"
+                f" {there.get(key)!r}; start a new run"
             )
+
+
+def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON would give it back, with the fields of an object as `object.field`."""
+    flat: dict[str, Any] = {}
+    for key, value in json.loads(json.dumps(identity)).items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{field}": inner for field, inner in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

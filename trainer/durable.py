@@ -10,12 +10,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def ensure_folder(folder: Path, home: Path) -> None:
+    """Make a folder below `home`, with its parents; a power cut takes none of its path away.
+
+    All of the path is put on the disk, also what was there already, and so are the names in
+    `folder`: a process that was killed between a change and its fsync left it in memory only.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = home
+    _fsync(path)
+    for part in folder.relative_to(home).parts:
+        path /= part
+        _fsync(path)
+
+
 @contextmanager
 def published(final: Path) -> Iterator[Path]:
     """A temporary folder beside `final` that takes its name when the block ends well.
 
-    Every file is fsynced before the rename and the parent after it. On an exception, or if `final`
-    already exists, nothing of it stays.
+    Every file is fsynced before the rename and the parent after it; that the parent itself is
+    there for good is the caller's part (`ensure_folder`). On an exception, or if `final` already
+    exists, nothing of it stays.
 
     Raises:
         FileExistsError: if `final` exists by then.

@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def environment_record(engine_report: Mapping[str, Any]) -> dict[str, Any]:
-    """Libraries, processor, threads and engine, JSON-able."""
+def environment_record(
+    engine_report: Mapping[str, Any], *, micro_batch_tokens: int
+) -> dict[str, Any]:
+    """Libraries, processor, threads, engine and the tokens computed at once, JSON-able."""
     return {
+        "micro_batch_tokens": micro_batch_tokens,
         "threads": engine_report["threads"],
         "engine": engine_report["engine"],
         "form": engine_report["form"],

@@ -8,6 +8,7 @@ the prompt is computed once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ from trainer.lora import LoraAdapter
 from trainer.models.decoder import Decoder
 from trainer.packing import SegmentTree, common_prefix
 
-_TOKENS_AT_ONCE = 512
+TOKENS_AT_ONCE = 512
+"""Packed tokens of one pass, unless memory is short."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def evaluate(
     holdout: Mapping[int, TokenExample],
     label_answers: Mapping[str, Sequence[int]],
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    tokens_at_once: int = TOKENS_AT_ONCE,
 ) -> Evaluation:
     """Score held-out examples.
 
@@ -83,6 +87,10 @@ def evaluate(
         label_answers: the answer tokens (label, end token) of each declared label; empty if the
             adapter declares none, and then only the true answer is scored.
         progress: called with (done, total); may raise to stop.
+        tokens_at_once: packed tokens of one pass; a longer example is a pass of its own.
+
+    Raises:
+        FloatingPointError: if a score isn't finite.
     """
     examples = list(holdout.values())
     shared = common_prefix([example.prompt for example in examples])
@@ -92,7 +100,7 @@ def evaluate(
     used = shared
     for place, example in enumerate(examples):
         own = len(example.prompt) - shared + max(branches, len(example.answer) - 1)
-        if part and used + own > _TOKENS_AT_ONCE:
+        if part and used + own > tokens_at_once:
             rows += _score(decoder, adapter, part, shared, label_answers)
             progress(place, len(examples))
             part, used = [], shared
@@ -145,6 +153,8 @@ def _score(
 
 def _row(example: TokenExample, scores: Mapping[str, float], declared: bool) -> RowScore:
     answer_nll = -scores[example.label]
+    if not math.isfinite(answer_nll):
+        raise FloatingPointError(f"expected finite scores of the holdout, found {answer_nll}")
     if not declared:
         return RowScore(example.id, None, None, answer_nll, len(example.answer))
     total = float(torch.logsumexp(torch.tensor(list(scores.values()), dtype=torch.float64), 0))

@@ -3,9 +3,10 @@
     load model and data ─▶ resume? ─▶ measure the base ─▶ steps ⟲ checkpoints ─▶ measure ─▶ version
 
 What it does: LoRA by the spec's method; loss on answer tokens only; AdamW with warm-up and decay;
-checkpoints by steps and by time; the holdout measured before and after by one ruler; a PEFT folder
-with its measurements. What it refuses: another base than the spec names, a checkpoint of another
-computation, an adapter that training left unchanged, numbers that aren't finite.
+checkpoints by steps and by time, more often and with less at once where a run was often killed;
+the holdout measured before and after by one ruler; a PEFT folder with its measurements. What it
+refuses: another base than the spec names, a checkpoint of another computation, an adapter that
+training left unchanged, numbers that aren't finite.
 
 An example that is deleted, expires or is corrected while the run is at work is forgotten: from the
 next step on nothing is computed from that text, and its scores go. The ordered list of ids at the
@@ -16,63 +17,37 @@ the version says that it isn't the same run.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from npu.engine import Engine, open_engine
 from npu.weights import FrozenWeights
-from trainer.checkpoint import (
-    Checkpoint,
-    finish_replacing,
-    load_newest_checkpoint,
-    save_checkpoint,
-)
+from trainer.checkpoint import Checkpoint, finish_replacing, load_newest_checkpoint
+from trainer.checkpointing import Checkpointing
 from trainer.dataset import batch_ids
-from trainer.durable import file_sha256, published
+from trainer.durable import ensure_folder
 from trainer.environment import environment_record, first_difference, merge_engine_reports
 from trainer.evaluate import Evaluation, evaluate
-from trainer.export.peft import load_peft_folder, write_peft_folder
+from trainer.export.peft import load_peft_folder
+from trainer.halving import means
 from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
 from trainer.methods.method import BatchResult, Method
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import NOT_ON_ENGINE, Decoder
 from trainer.optimizer import Optimizer, learning_rate_at
+from trainer.publishing import check_worth_publishing, publish_version
 from trainer.run_examples import RunExamples, UnreadableError
+from trainer.run_requests import Emit, Requests, StopRequested
 from trainer.run_state import RunState
 from trainer.spec import RunSpec
 from trainer.tokens import ChatTokenizer
 from trainer.version_manifest import version_manifest
-
-Emit = Callable[[str, Mapping[str, Any]], None]
-"""Sends one event: its name and its fields."""
-
-
-class Requests(Protocol):
-    """What is asked of the run while it works."""
-
-    def reason_to_stop(self) -> str | None:
-        """Why the run should stop, as soon as it should; asked between steps."""
-        ...
-
-    def examples_changed(self) -> bool:
-        """Whether examples were deleted since this was last asked."""
-        ...
-
-
-class StopRequested(Exception):  # noqa: N818 - not an error: the run ends early and in order
-    """The run was asked to stop and has left a checkpoint."""
-
-    def __init__(self, step: int, reason: str) -> None:
-        """Say after which step, and why."""
-        super().__init__(reason)
-        self.step, self.reason = step, reason
 
 
 class RunError(RuntimeError):
@@ -82,7 +57,9 @@ class RunError(RuntimeError):
 class Run:
     """A run in this process."""
 
-    def __init__(self, spec: RunSpec, home: Path, emit: Emit, requests: Requests) -> None:
+    def __init__(
+        self, spec: RunSpec, home: Path, emit: Emit, requests: Requests, halvings: int = 0
+    ) -> None:
         """Bind spec and surroundings; nothing is loaded yet.
 
         Args:
@@ -90,12 +67,15 @@ class Run:
             home: lorad's home folder.
             emit: where events go.
             requests: what is asked of the run from outside.
+            halvings: how often its checkpoint interval and its memory budget are halved.
         """
         self.spec, self.home, self._emit, self._requests = spec, home, emit, requests
         self.step = 0
         self._checkpoints = home / "runs" / str(spec.run_id) / "checkpoints"
         self._version = Path("adapters") / str(spec.adapter_id) / "versions"
         self._version /= f"run-{spec.run_id:08d}"
+        self._means = means(spec.training, halvings)
+        self.checkpointing = Checkpointing(home, self._checkpoints, spec, self._means)
         self._before: Evaluation | None = None
         self._active: Evaluation | None = None
         self._unreadable: str | None = None
@@ -109,11 +89,13 @@ class Run:
 
         Raises:
             StopRequested: after the checkpoint.
-            RunError, ValueError, FloatingPointError: the run has failed.
+            RunError, UnchangedError, ValueError, FloatingPointError: the run has failed.
+            OSError: a checkpoint or the version can't be written; what was there before stays.
         """
         self._remove_unfinished_folders()
         if not (self.home / self._version).exists():
             self._produce_version()
+        ensure_folder((self.home / self._version).parent, self.home)
         self._announce_version()
         shutil.rmtree(self._checkpoints, ignore_errors=True)
 
@@ -131,6 +113,7 @@ class Run:
         if self._before is None:
             self._measure_before()
         self._train()
+        check_worth_publishing(self.adapter, self.step)
         self._emit("phase", {"phase": "evaluating_after"})
         after = self._measure(self.adapter)
         self._emit("phase", {"phase": "exporting"})
@@ -160,7 +143,7 @@ class Run:
         self.method: Method = FirstOrder(
             self.decoder,
             self.adapter,
-            micro_batch_tokens=spec.training.micro_batch_tokens,
+            micro_batch_tokens=self._means.micro_batch_tokens,
             recompute=spec.training.recompute,
         )
 
@@ -178,8 +161,11 @@ class Run:
     def _resume(self) -> None:
         checkpoint = load_newest_checkpoint(self._checkpoints, self.spec)
         outdated = False
+        asked_for = {"micro_batch_tokens": self.spec.training.micro_batch_tokens}
         if checkpoint is None:
             self._forget(self.examples.missing())
+            now = self._environment()
+            self._exact_reason = first_difference({**now, **asked_for}, now)
         else:
             state = RunState.from_json(checkpoint.state)
             self.step = checkpoint.step
@@ -191,7 +177,7 @@ class Run:
             self._forget(self.examples.missing())
             self._exact_reason = (
                 state.exact_resume_reason
-                or first_difference(state.environment, self._environment())
+                or first_difference({**asked_for, **state.environment}, self._environment())
                 or self.examples.correction_since(state)
             )
             outdated = state.digests is not None or self.examples.forgotten != state.forgotten
@@ -273,19 +259,25 @@ class Run:
 
         self._heed_deletions()
         answers = {label: self.tokenizer.answer_ids(label) for label in self.spec.labels or ()}
-        return evaluate(self.decoder, adapter, self.examples.data.holdout, answers, progress)
+        return evaluate(
+            self.decoder,
+            adapter,
+            self.examples.data.holdout,
+            answers,
+            progress,
+            tokens_at_once=self._means.evaluation_tokens,
+        )
 
     def _train(self) -> None:
         spec, settings = self.spec, self.spec.training
         total = spec.total_steps
         peak = settings.peak_learning_rate(total)
         data = self.examples.data
-        saved_at, saved_step = time.monotonic(), self.step
+        self.checkpointing.begin(self.step)
         self._emit("phase", {"phase": "training"})
         while self.step < total:
             if self._heed_deletions():
                 self._save(replacing=True)
-                saved_at, saved_step = time.monotonic(), self.step
             if self._reason_to_stop():
                 self._save()
                 self._stop_if_asked()
@@ -300,14 +292,8 @@ class Run:
                 self._emit_step(result, rate, norm, time.monotonic() - began)
             else:
                 self.step += 1
-            now = time.monotonic()
-            if (
-                self.step - saved_step >= settings.checkpoint_every_steps
-                or now - saved_at >= settings.checkpoint_every_seconds
-                or self.step == total
-            ):
+            if self.checkpointing.due(self.step):
                 self._save(replacing=self._heed_deletions(unasked=True))
-                saved_at, saved_step = now, self.step
 
     def _emit_step(self, result: BatchResult, rate: float, norm: float, seconds: float) -> None:
         seen = self.step * min(self.spec.training.batch_size, len(self.spec.train_example_ids))
@@ -342,22 +328,19 @@ class Run:
         checkpoint = Checkpoint(
             self.step, self.adapter.to_arrays(), self.optimizer.to_arrays(), state.to_json()
         )
-        save_checkpoint(self._checkpoints, self.spec, checkpoint, replacing=replacing)
+        self.checkpointing.save(checkpoint, replacing=replacing)
         self._emit("checkpoint", {"step": self.step})
         self._emit("engine", {"engine": state.engine})
 
     def _publish(self, after: Evaluation) -> None:
-        spec = self.spec
-        if not any(bool(lora_B.any()) for lora_B in self.adapter.lora_B.values()):
-            raise RunError("expected training to change the adapter, found every lora_B still zero")
-        with published(self.home / self._version) as folder:
-            write_peft_folder(
-                folder, self.adapter, base_model=spec.model_name, base_hash=spec.base_hash
-            )
-            files = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
-            manifest = {**self._manifest(after), "files": files}
-            text = json.dumps(manifest, indent=1, sort_keys=True)
-            (folder / "version.json").write_text(text, encoding="utf-8")
+        publish_version(
+            self.home,
+            self._version,
+            self.adapter,
+            self._manifest(after),
+            base_model=self.spec.model_name,
+            base_hash=self.spec.base_hash,
+        )
 
     def _manifest(self, after: Evaluation) -> dict[str, Any]:
         return version_manifest(
@@ -377,7 +360,8 @@ class Run:
         self._emit("version", {"path": str(self._version)})
 
     def _environment(self) -> dict[str, Any]:
-        return environment_record(self.engine.report())
+        tokens = self._means.micro_batch_tokens
+        return environment_record(self.engine.report(), micro_batch_tokens=tokens)
 
     def _report(self) -> dict[str, Any]:
         report = self.engine.report()

@@ -30,6 +30,7 @@ class RunState:
     seconds: float
     """Worked so far, in all processes."""
     environment: Mapping[str, Any]
+    """See `trainer.environment`; of an earlier lorad without the tokens computed at once."""
     exact_resume_reason: str | None
     changed_at: Mapping[int, int]
     """When each example's text was last changed (ms since 1970 UTC), by id."""

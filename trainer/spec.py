@@ -43,6 +43,8 @@ class TrainingSettings:
     max_grad_norm: float = 1.0
     weight_decay: float = 0.0
     checkpoint_every_steps: int = 10
+    """Optimizer steps between two checkpoints, and so the most that a kill costs; fewer if the time
+    below is over first, or if the run was often killed (`trainer.halving`)."""
     checkpoint_every_seconds: float = 120.0
     micro_batch_tokens: int = 512
     """Tokens computed at once; a batch with more is accumulated."""
@@ -108,7 +110,10 @@ class RunSpec:
         Raises:
             SpecError: if a field is missing or not understood.
         """
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            raw = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            raise SpecError(f"expected a whole {path.name}, found none; start a new run") from None
         if raw.get("spec_version") != SPEC_VERSION:
             raise SpecError(
                 f"expected spec_version {SPEC_VERSION}, found {raw.get('spec_version')!r};"

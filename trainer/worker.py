@@ -6,7 +6,8 @@ standard input, a pipe only the daemon holds, reaches its end. Lines in that pip
 that some were deleted, and that it should look which of its own are still there; `duty 0.35` that
 it should compute 35 % of the time from now on.
 
-Exit codes: 0 finished, 1 failed, 3 another worker holds the lock, 75 stopped with a checkpoint.
+Exit codes: 0 finished, 1 failed, 3 another worker holds the lock, 75 stopped with a checkpoint, 76
+stopped because the disk is full, with none.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-FINISHED, FAILED, LOCKED, STOPPED = 0, 1, 3, 75
+FINISHED, FAILED, LOCKED, STOPPED, STOPPED_WITHOUT_CHECKPOINT = 0, 1, 3, 75, 76
 
 _log = logging.getLogger("trainer.worker")
 
@@ -98,7 +99,7 @@ def take_lock(path: Path) -> int | None:
     return descriptor
 
 
-def work(home: Path, run_id: int) -> int:
+def work(home: Path, run_id: int, halvings: int) -> int:
     """Do the run; returns the exit code."""
     protocol = Protocol(run_id)
     if take_lock(home / "worker.lock") is None:
@@ -109,24 +110,33 @@ def work(home: Path, run_id: int) -> int:
     # (both measured). Read when torch is loaded: the reason to import it here, and that only the
     # process with the lock should hold it.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    from trainer.run import Run, StopRequested
+    from trainer.checkpoint import newest_step
+    from trainer.failures import full_disk, worth_another_try
+    from trainer.run import Run
+    from trainer.run_requests import StopRequested
     from trainer.spec import RunSpec
 
     requests = Requests(protocol)
+    folder = home / "runs" / str(run_id)
     run: Run | None = None
     try:
-        spec = RunSpec.load(home / "runs" / str(run_id) / "spec.json")
-        run = Run(spec, home, protocol.emit, requests)
+        spec = RunSpec.load(folder / "spec.json")
+        run = Run(spec, home, protocol.emit, requests, halvings)
         run.execute()
     except StopRequested as stopped:
         protocol.emit("stopped", {"step": stopped.step, "reason": stopped.reason})
         return STOPPED
     except Exception as error:
+        if (reason := full_disk(error)) is not None:
+            saved = newest_step(folder / "checkpoints")
+            protocol.emit("stopped", {"step": saved or 0, "reason": reason})
+            return STOPPED_WITHOUT_CHECKPOINT if saved is None else STOPPED
         sentence = _sentence(error)
         frames = "".join(traceback.format_tb(error.__traceback__))
         _log.error("run %d failed: %s\n%s", run_id, sentence, frames)
         step = None if run is None else run.step
-        protocol.emit("failed", {"step": step, "error": sentence})
+        again = worth_another_try(error)
+        protocol.emit("failed", {"step": step, "error": sentence, "again": again})
         return FAILED
     return FINISHED
 
@@ -155,7 +165,7 @@ def main() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    sys.exit(work(arguments.home, arguments.run))
+    sys.exit(work(arguments.home, arguments.run, arguments.halvings))
 
 
 if __name__ == "__main__":
