@@ -232,6 +232,12 @@ class Run:
         if reason := self._reason_to_stop():
             raise StopRequested(self.step, reason)
 
+    def _rest(self) -> None:
+        """Rest as the duty asks, outside of the steps; what is asked meanwhile is done at once."""
+        while not self._requests.pace.rest():
+            self._heed_deletions()
+            self._stop_if_asked()
+
     def _measure_before(self) -> None:
         self._emit("phase", {"phase": "evaluating_before"})
         self._before = self._measure(None)
@@ -252,10 +258,16 @@ class Run:
         return active
 
     def _measure(self, adapter: LoraAdapter | None) -> Evaluation:
+        began = time.monotonic()
+
         def progress(done: int, total: int) -> None:
+            nonlocal began
+            self._requests.pace.worked(time.monotonic() - began)
             self._emit("evaluating", {"done": done, "total": total})
             self._heed_deletions()
             self._stop_if_asked()
+            self._rest()
+            began = time.monotonic()
 
         self._heed_deletions()
         answers = {label: self.tokenizer.answer_ids(label) for label in self.spec.labels or ()}
@@ -281,6 +293,8 @@ class Run:
             if self._reason_to_stop():
                 self._save()
                 self._stop_if_asked()
+            if not self._requests.pace.rest():
+                continue
             began = time.monotonic()
             ids = batch_ids(spec.train_example_ids, settings.seed, settings.batch_size, self.step)
             batch = [data.train[i] for i in ids if i in data.train]
@@ -289,7 +303,9 @@ class Run:
                 result = self.method.accumulate(batch)
                 norm = self.optimizer.step(rate)
                 self.step += 1
-                self._emit_step(result, rate, norm, time.monotonic() - began)
+                seconds = time.monotonic() - began
+                self._requests.pace.worked(seconds)
+                self._emit_step(result, rate, norm, seconds)
             else:
                 self.step += 1
             if self.checkpointing.due(self.step):
@@ -370,4 +386,5 @@ class Run:
         return {**report, "not_on_engine": list(NOT_ON_ENGINE)}
 
     def _seconds(self) -> float:
-        return self._earlier_seconds + time.monotonic() - self._started
+        worked = time.monotonic() - self._started - self._requests.pace.rested
+        return self._earlier_seconds + worked

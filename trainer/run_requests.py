@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from trainer.pace import Pace
+
 Emit = Callable[[str, Mapping[str, Any]], None]
 """Sends one event: its name and its fields."""
 
 
 class Requests(Protocol):
     """What is asked of the run while it works."""
+
+    pace: Pace
+    """The duty that is asked for, and the rests that keep to it."""
 
     def reason_to_stop(self) -> str | None:
         """Why the run should stop, as soon as it should; asked between steps."""

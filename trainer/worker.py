@@ -17,6 +17,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -26,7 +27,13 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from trainer.pace import Pace
+
 FINISHED, FAILED, LOCKED, STOPPED, STOPPED_WITHOUT_CHECKPOINT = 0, 1, 3, 75, 76
+
+_DUTY = re.compile(rb"duty ([01](?:\.[0-9]{1,9})?)")
+_MOST_LINE_BYTES = 64
+"""Above the longest line the daemon sends; of a longer one only this much is kept."""
 
 _log = logging.getLogger("trainer.worker")
 
@@ -63,6 +70,7 @@ class Requests:
         self._protocol = protocol
         self._reason: str | None = None
         self._changed = threading.Event()
+        self.pace = Pace()
         signal.signal(signal.SIGTERM, self._on_signal)
         threading.Thread(target=self._watch_standard_input, daemon=True).start()
 
@@ -80,12 +88,34 @@ class Requests:
         return True
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._reason = self._reason or signal.Signals(number).name
+        self._stop(signal.Signals(number).name)
+
+    def _stop(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self.pace.wake()
 
     def _watch_standard_input(self) -> None:
-        while os.read(0, 4096):
+        unfinished = b""
+        while some := os.read(0, 4096):
+            *lines, unfinished = (unfinished + some).split(b"\n")
+            unfinished = unfinished[: _MOST_LINE_BYTES + 1]  # stays too long, whatever follows
+            for line in lines:
+                self._heed(line)
+        self._stop("daemon gone")
+
+    def _heed(self, line: bytes) -> None:
+        """Do what a line says; one that isn't known, perhaps a newer daemon's, does nothing."""
+        if line == b"examples":
             self._changed.set()
-        self._reason = self._reason or "daemon gone"
+            self.pace.wake()
+        elif (
+            len(line) <= _MOST_LINE_BYTES
+            and (said := _DUTY.fullmatch(line))
+            and 0 < (duty := float(said[1])) <= 1
+        ):
+            self.pace.duty = duty
+        else:
+            _log.warning("a line of %d bytes on standard input was not understood", len(line))
 
 
 def take_lock(path: Path) -> int | None:

@@ -87,7 +87,7 @@ def write_spec(home: Path, run_id: int, engine: str = "torch_cpu", **training: A
 class Worker:
     """A running worker; iterate to read its events."""
 
-    def __init__(self, home: Path, run_id: int, *script: Mapping[str, Any]) -> None:
+    def __init__(self, home: Path, run_id: int, *script: Mapping[str, Any], nice: int = 0) -> None:
         """Start it; with a script (see `tests.trainer.scripted_worker`) things happen to it."""
         self.log = (home / f"worker-{run_id}.log").open("a+")
         plain = ["trainer.worker"]
@@ -99,6 +99,8 @@ class Worker:
                 *(scripted if script else plain),
                 "--home",
                 str(home),
+                "--nice",
+                str(nice),
                 "--run",
                 str(run_id),
             ],
