@@ -18,7 +18,7 @@ from typing import Generic
 from service.gates.doubt import doubt
 from service.gates.latch import Latch
 from service.gates.limits import Limits
-from service.gates.verdict import GateName, GateVerdict
+from service.gates.verdict import GateName, GateVerdict, Unknown
 from service.sensors.readings import Reading, Readings, Value
 
 
@@ -71,7 +71,10 @@ class Gate(ABC, Generic[Value]):
         reading = self.reading_of(readings)
         why = self.doubt(reading, now)
         if why is not None:
-            return self._unknown(reading, now, why)
+            self._open.update(False, now)
+            self._passable.update(False, now)
+            value = reading.value if self.is_plausible(reading.value) else None
+            return self._unknown(value, reading.age(now), why)
         assert reading.value is not None  # else there is doubt
         holding = training and self._open.open
         finding = self.judge(reading.value, readings, now, holding=holding)
@@ -87,22 +90,17 @@ class Gate(ABC, Generic[Value]):
 
     def not_yet(self) -> GateVerdict:
         """The verdict before there was any reading."""
-        limit, opens = self.to_open()
-        reason = f"{self.subject} is not known: no sensor has been read yet, and {opens}"
-        return self._verdict(None, limit, None, reason)
+        return self._unknown(None, None, "no sensor has been read yet")
 
-    def _unknown(self, reading: Reading[Value], now: float, why: str) -> GateVerdict:
-        self._open.update(False, now)
-        self._passable.update(False, now)
-        limit, opens = self.to_open()
-        value = reading.value if self.shows(reading) else None
-        reason = f"{self.subject} is not known: {why}, and {opens}"
-        return self._verdict(value, limit, reading.age(now), reason)
-
-    def shows(self, reading: Reading[Value]) -> bool:
-        """Whether there is a value that a verdict can show, if only an old one."""
+    def is_plausible(self, value: Value | None) -> bool:
+        """Whether it is a value that there can be."""
         least, most = self.plausible
-        return reading.value is not None and least <= reading.value <= most
+        return value is not None and least <= value <= most
+
+    def _unknown(self, value: Value | None, age: float | None, why: str) -> GateVerdict:
+        limit, opens = self.to_open()
+        reason = f"{self.subject} is not known: {why}, and {opens}"
+        return self._verdict(value, limit, age, reason, Unknown(self.subject, why))
 
     def _reason(self, finding: Finding, now: float) -> str:
         if self._open.open:
@@ -121,6 +119,7 @@ class Gate(ABC, Generic[Value]):
         limit: float | bool | None,
         age: float | None,
         reason: str,
+        unknown: Unknown | None = None,
     ) -> GateVerdict:
         return GateVerdict(
             name=self.name,
@@ -131,4 +130,5 @@ class Gate(ABC, Generic[Value]):
             age_seconds=age,
             reason=reason,
             overridable=self._passable.open and not self._open.open,
+            unknown=unknown,
         )

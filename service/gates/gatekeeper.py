@@ -8,6 +8,7 @@ from service.gates.charging import Charging
 from service.gates.gate import Gate
 from service.gates.level import Level
 from service.gates.limits import Limits
+from service.gates.refusal import refusal
 from service.gates.room import Memory, Storage
 from service.gates.temperature import BatteryTemperature, SkinTemperature
 from service.gates.verdict import GateVerdict
@@ -61,13 +62,7 @@ class Gatekeeper:
             return (
                 f"the sensors were last read {age:.0f} s ago, and training waits for new readings"
             )
-        in_the_way = [
-            verdict
-            for verdict in self.verdicts
-            if not verdict.open and not (override and verdict.overridable)
-        ]
-        in_the_way.sort(key=lambda verdict: verdict.overridable)  # stable: else in their order
-        return "; ".join(verdict.reason for verdict in in_the_way) or None
+        return refusal(self.verdicts, override=override)
 
 
 def gate_answers(verdicts: Sequence[GateVerdict]) -> list[GateAnswer]:

@@ -100,8 +100,8 @@ class Limits(BaseSettings):
             below, above = getattr(self, low), getattr(self, high)
             if below > above or (below == above and not equal_too):
                 raise ValueError(
-                    f"{PREFIX}{low.upper()} ({below:g}) must be "
-                    f"{'at most' if equal_too else 'below'} {PREFIX}{high.upper()} ({above:g}): "
+                    f"{PREFIX}{low.upper()} ({below:.15g}) must be "
+                    f"{'at most' if equal_too else 'below'} {PREFIX}{high.upper()} ({above:.15g}): "
                     f"{why}"
                 )
         return self

@@ -8,6 +8,14 @@ __all__ = ["GATES", "GateName", "GateVerdict"]
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """What isn't known, and why: no reading, or one that can't be relied on."""
+
+    subject: str
+    why: str
+
+
+@dataclass(frozen=True)
 class GateVerdict:
     """One gate at one moment, with everything that decided it."""
 
@@ -21,3 +29,5 @@ class GateVerdict:
     """A sentence: expected, found, and what opens it."""
     overridable: bool
     """Closed, but ``train:override`` may pass it: known, and not beyond a hard limit."""
+    unknown: Unknown | None = None
+    """Closed because there is no reading that can be relied on."""
