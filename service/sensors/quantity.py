@@ -1,6 +1,7 @@
 """What a sensor can measure: a number out of its range is an error of the sensor's, not a value."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from service.sensors.readings import Reading
 
@@ -15,17 +16,21 @@ class Quantity:
     highest: float
     unit: str
 
-    def reading(self, number: object, source: str, at: float, scale: int = 1) -> Reading[float]:
+    def holds(self, number: object, scale: int = 1) -> bool:
+        """Whether this is a number in the range, given in ``scale``-ths of the unit."""
+        return (
+            isinstance(number, int | float)
+            and not isinstance(number, bool)
+            and self.lowest * scale <= number <= self.highest * scale  # never true of NaN
+        )
+
+    def reading(self, number: Any, source: str, at: float, scale: int = 1) -> Reading[float]:
         """A reading of a number, given in ``scale``-ths of the unit; unknown if it can't be one."""
-        if isinstance(number, int | float) and not isinstance(number, bool):
-            if self.lowest * scale <= number <= self.highest * scale:  # never true of NaN
-                return Reading(number / scale, source, at)
-            found = f"{quoted(number)} {self.unit}" if scale == 1 else quoted(number)
-        else:
-            found = quoted(number)
-        of = "" if scale == 1 else f" in 1/{scale}"
-        why = f"expected {self.lowest:g} to {self.highest:g} {self.unit}{of}, found {found}"
-        return Reading(None, source, at, why)
+        if self.holds(number, scale):
+            return Reading(number / scale, source, at)
+        unit = self.unit if scale == 1 else f"(in 1/{scale} {self.unit})"
+        expected = f"{self.lowest * scale:g} to {self.highest * scale:g} {unit}"
+        return Reading(None, source, at, f"expected {expected}, found {quoted(number)}")
 
 
 LEVEL = Quantity(0, 100, "%")

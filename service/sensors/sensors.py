@@ -5,8 +5,19 @@ from collections.abc import Callable
 
 from service.boot_clock import boot_seconds
 from service.home import Home
+from service.sensors import room
 from service.sensors.fake import FakeSensors
+from service.sensors.power_supply import PowerSupply
 from service.sensors.readings import NOT_READ, Readings
+from service.sensors.skin_zones import SkinZones
+from service.sensors.sources import (
+    BatterySource,
+    BestBattery,
+    NoSkin,
+    SkinSource,
+    SysfsBattery,
+)
+from service.sensors.termux import TermuxBattery
 from service.settings import Settings
 
 
@@ -15,9 +26,7 @@ class Sensors:
 
     def __init__(self, settings: Settings, home: Home) -> None:
         """Choose the sources; nothing is read yet."""
-        self._look: Callable[[], Readings] = (
-            FakeSensors(home, boot_seconds).read if settings.sensors == "fake" else _nothing
-        )
+        self._look = _look(settings, home, boot_seconds)
         self._looking = threading.Lock()
         self._last = NOT_READ
 
@@ -42,5 +51,25 @@ class Sensors:
         return self._last
 
 
-def _nothing() -> Readings:
-    return NOT_READ
+def _look(settings: Settings, home: Home, clock: Callable[[], float]) -> Callable[[], Readings]:
+    if settings.sensors == "fake":
+        return FakeSensors(home, clock).read
+    battery: BatterySource
+    skin: SkinSource = SkinZones(clock)
+    match settings.sensors:
+        case "termux":
+            battery, skin = TermuxBattery(clock), NoSkin(clock)
+        case "sysfs":
+            battery = SysfsBattery(PowerSupply(clock), clock)
+        case "auto":
+            battery = BestBattery(TermuxBattery(clock), PowerSupply(clock), clock)
+
+    def look() -> Readings:
+        return Readings(
+            **vars(battery.read()),
+            skin_temperature=skin.read(),
+            storage=room.storage(home.path, clock()),
+            memory=room.memory(clock()),
+        )
+
+    return look

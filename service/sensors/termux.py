@@ -1,0 +1,89 @@
+"""The battery as Termux:API tells of it, which is seldom fast and sometimes never."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from service.sensors.battery_status import BatteryStatusError, parse
+from service.sensors.bounded_program import BoundedProgram, ProgramError
+from service.sensors.readings import Battery
+
+PROGRAM = "termux-battery-status"
+TIMEOUT_SECONDS = 5.0
+_MOST_BYTES = 64 * 1024
+_FRESH_SECONDS = 60.0
+_AGAIN_AFTER_SECONDS = (20.0, 20.0, 120.0, 300.0, 900.0)
+"""After so many failures in a row. One call in ten or twenty hangs on some phones and the next
+doesn't; but where all do, each leaves work behind in the system."""
+
+
+def find_program() -> Path | None:
+    """Where the program lies, on PATH or where Termux puts it; None if it isn't installed."""
+    found = shutil.which(PROGRAM)
+    prefix = os.environ.get("PREFIX")
+    if found is None and prefix:
+        found = shutil.which(PROGRAM, path=str(Path(prefix) / "bin"))
+    return None if found is None else Path(found)
+
+
+class TermuxBattery:
+    """Asks `termux-battery-status` at most once a minute. For one thread at a time."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        find: Callable[[], Path | None] = find_program,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """Take the time from ``clock``, which goes on while the device sleeps."""
+        self._clock = clock
+        self._find = find
+        self._program = BoundedProgram(timeout, _MOST_BYTES)
+        self._last: Battery | None = None
+        self._ask_at = 0.0
+        self._failures = 0
+
+    @property
+    def installed(self) -> bool:
+        """Whether there is such a program now."""
+        return self._find() is not None
+
+    def read(self) -> Battery:
+        """The battery as of at most a minute ago; unknown, with the reason, if it isn't told."""
+        now = self._clock()
+        if self._last is None or now >= self._ask_at:
+            self._last = self._ask(now)
+        return self._last
+
+    def _ask(self, now: float) -> Battery:
+        program = self._find()
+        if program is None:
+            self._ask_at = now  # looking for it again costs nothing
+            return Battery.unknown(
+                PROGRAM,
+                now,
+                f"{PROGRAM} is not installed; install the app Termux:API and, in Termux, the "
+                "package termux-api",
+            )
+        try:
+            battery = parse(self._program.output([str(program)]), PROGRAM, now)
+        except ProgramError as error:
+            return self._failed(now, f"{PROGRAM} {error}")
+        except BatteryStatusError as error:
+            return self._failed(now, f"{PROGRAM} printed {error}")
+        self._failures = 0
+        self._ask_at = now + _FRESH_SECONDS
+        return battery
+
+    def _failed(self, now: float, why: str) -> Battery:
+        self._failures += 1
+        wait = _AGAIN_AFTER_SECONDS[min(self._failures, len(_AGAIN_AFTER_SECONDS)) - 1]
+        self._ask_at = now + wait
+        if self._failures > 1:
+            why += f", {self._failures} times in a row; it is asked again {_in_words(wait)} later"
+        return Battery.unknown(PROGRAM, now, why)
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds:g} seconds" if seconds < 60 else f"{seconds / 60:g} minutes"
