@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from api_schemas.base import Answer, Request, Timestamp
+from api_schemas.pause import Pause
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = get_args(Day)
@@ -48,10 +49,26 @@ class NewSchedule(Request):
     )
 
 
+class NextOpening(Answer):
+    """When training may proceed next by the schedule."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    begins: Timestamp = Field(alias="from")
+    ends: Timestamp = Field(alias="to")
+
+
 class Schedule(Answer):
-    """The windows, and whether they decide anything."""
+    """The windows, and what they say now. Windows that touch or overlap count as one."""
 
     windows: list[Window]
-    in_force: bool
-    why: str
+    in_force: bool = Field(description="Whether the windows decide when training proceeds.")
+    zone: str = Field(
+        description="The time zone of the device, in which the windows are meant.",
+        examples=["Europe/Berlin"],
+    )
+    open: bool = Field(description="Whether a window is open now.")
+    open_until: Timestamp | None = Field(description="Null: none is open, or one always is.")
+    next: NextOpening | None = Field(description="Null: a window is open always.")
+    pause: Pause
     changed_at: Timestamp | None = Field(description="Null: these are the windows of the start.")

@@ -32,6 +32,7 @@ from service.routes import (
     history,
     models,
     pairing,
+    pause,
     restart,
     run_events,
     runs,
@@ -103,6 +104,7 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         erasures,
         device,
         schedule,
+        pause,
         history,
     ):
         app.include_router(module.router, dependencies=[Security(_BEARER)])

@@ -32,6 +32,11 @@ def post(home: Home, path: str, body: Any = None) -> Any:
     return _ask(home, "POST", path, body)
 
 
+def put(home: Home, path: str, body: Any) -> Any:
+    """The JSON that ``PUT path`` answers to this JSON body, which replaces whatever is there."""
+    return _ask(home, "PUT", path, body, {"If-Match": "*"})
+
+
 def delete(home: Home, path: str) -> Any:
     """The JSON that ``DELETE path`` answers."""
     return _ask(home, "DELETE", path)
@@ -47,7 +52,9 @@ def port(home: Home) -> int:
         fail(f"the daemon of {home.path} does not answer: {error}", Exit.NOT_REACHABLE)
 
 
-def _ask(home: Home, method: str, path: str, body: Any = None) -> Any:
+def _ask(
+    home: Home, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> Any:
     """What the daemon answers; without a daemon, or with an error, ends the command.
 
     The token is sent only while a living process holds the home's daemon.lock: the port of a daemon
@@ -61,7 +68,7 @@ def _ask(home: Home, method: str, path: str, body: Any = None) -> Any:
         response = httpx.request(
             method,
             address,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}"} | (headers or {}),
             json=body,
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,  # no proxy stands between a phone and itself

@@ -12,6 +12,8 @@ from service.cli import clients, model, status
 from service.cli.demo import demo
 from service.cli.history import history
 from service.cli.pair import pair
+from service.cli.pause import pause, resume
+from service.cli.schedule import schedule
 from service.cli.serve import serve
 
 app = typer.Typer(
@@ -29,6 +31,9 @@ app.add_typer(clients.app, name="clients")
 app.command()(status.adapters)
 app.command()(status.status)
 app.command()(history)
+app.command()(schedule)
+app.command()(pause)
+app.command()(resume)
 app.command()(demo)
 
 

@@ -1,19 +1,22 @@
 """/v1/schedule: the windows of local time in which training may proceed."""
 
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from fastapi import APIRouter, Response
+from sqlmodel import Session
 
-from api_schemas.schedule import NewSchedule, Schedule, Window
+from api_schemas.schedule import NewSchedule, NextOpening, Schedule, Window
 from service.context import TheContext, needs
 from service.door.etags import IfMatch, etag, require_match
 from service.door.strict_route import StrictRoute
+from service.nights.local_zone import local_zone
+from service.nights.windows import next_opening, open_until, opening
+from service.routes.pause import pause_answer
 from service.routes.responses import problems
 from service.views import timestamp
 from storage import schedule
 from storage.ledgers import ScheduleRow
-
-_NOT_IN_FORCE = "this version trains only when asked: POST /v1/adapters/{name}/runs"
 
 router = APIRouter(prefix="/v1/schedule", route_class=StrictRoute, tags=["device"])
 
@@ -29,10 +32,10 @@ _WITH_ETAG: dict[int | str, dict[str, Any]] = {
 
 @router.get("", responses=problems() | _WITH_ETAG, dependencies=[needs("status:read")])
 def get_schedule(context: TheContext, response: Response) -> Schedule:
-    """The windows; every night from 23:00 to 07:00 until others are put."""
+    """The windows; every night from 23:00 to 07:00 until others are put. And what they say now."""
+    zone = local_zone()
     with context.database.read() as session:
-        row = schedule.get(session)
-    return _answer(row, response)
+        return _answer(session, zone, response)
 
 
 @router.put(
@@ -45,22 +48,46 @@ def put_schedule(
 ) -> Schedule:
     """Replace the windows, if they are still those of the ETag in `If-Match`."""
     windows = [window.model_dump(by_alias=True) for window in new.windows]
+    zone = local_zone()  # before the transaction: it may take two seconds
     with context.database.write() as session:
         require_match(if_match, _revision(schedule.get(session)))
-        row = schedule.put(session, windows)
-    return _answer(row, response)
+        schedule.put(session, windows)
+        answer = _answer(session, zone, response)
+    context.conductor.nudge()
+    return answer
 
 
 def _revision(row: ScheduleRow | None) -> int:
     return 0 if row is None else row.revision
 
 
-def _answer(row: ScheduleRow | None, response: Response) -> Schedule:
+def _answer(session: Session, zone: tzinfo, response: Response) -> Schedule:
+    row = schedule.get(session)
     response.headers["ETag"] = etag(_revision(row))
-    windows = schedule.EVERY_NIGHT if row is None else row.windows
+    stored = schedule.EVERY_NIGHT if row is None else row.windows
+    windows = [Window.model_validate(window) for window in stored]
+    now = datetime.now(UTC)
+    is_open = opening(windows, now, zone) is not None
+    until = open_until(windows, now, zone)
+    following = None if is_open and until is None else next_opening(windows, until or now, zone)
     return Schedule(
-        windows=[Window.model_validate(window) for window in windows],
-        in_force=False,
-        why=_NOT_IN_FORCE,
+        windows=windows,
+        in_force=True,
+        zone=str(zone),
+        open=is_open,
+        open_until=None if until is None else _told(until),
+        next=None
+        if following is None
+        else NextOpening.model_validate(
+            {
+                "from": _told(following.begins),
+                "to": _told(open_until(windows, following.begins, zone) or following.ends),
+            }
+        ),
+        pause=pause_answer(session),
         changed_at=None if row is None else timestamp(row.changed_at),
     )
+
+
+def _told(moment: datetime) -> str:
+    return timestamp(int(moment.timestamp() * 1000))

@@ -19,6 +19,7 @@ BODIES: dict[str, Any] = {
     "PATCH /v1/clients/{name}": {},
     "POST /v1/pair": {"code": "00000000"},
     "POST /v1/pairing-codes": {"name": "another", "scopes": ["train"]},
+    "PUT /v1/pause": {"until": None},
     "PUT /v1/schedule": {"windows": [{"days": ["mon"], "from": "23:00", "to": "07:00"}]},
 }
 """A valid body for each operation that takes one."""

@@ -63,6 +63,9 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("GET", "/v1/device"),
         ("GET", "/v1/schedule"),
         ("PUT", "/v1/schedule"),
+        ("GET", "/v1/pause"),
+        ("PUT", "/v1/pause"),
+        ("DELETE", "/v1/pause"),
         ("GET", "/v1/history"),
         ("GET", "/v1/adapters/{name}/versions"),
         ("GET", "/v1/adapters/{name}/versions/{number}"),
@@ -196,6 +199,9 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         schedule = use("GET", "/v1/schedule").json()
         change = {"json": {"windows": schedule["windows"]}, "headers": {"If-Match": "*"}}
         use("PUT", "/v1/schedule", **change)
+        use("PUT", "/v1/pause", json={"until": None})
+        use("GET", "/v1/pause")
+        use("DELETE", "/v1/pause")
         use("GET", "/v1/history")
         use("GET", "/v1/adapters/{name}/versions")
         use("GET", "/v1/adapters/{name}/versions/{number}")

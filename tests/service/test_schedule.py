@@ -1,11 +1,14 @@
 """GET and PUT /v1/schedule."""
 
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.service.apps import pair
-from tests.service.daemon import Daemon
+from tests.service.daemon import Daemon, zone_where_it_is
 
 NIGHT = {
     "days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
@@ -22,8 +25,7 @@ def put(daemon: Daemon, windows: Any, if_match: str | None = "*") -> Any:
 def test_windows_are_put_behind_their_etag_and_survive(daemon: Daemon) -> None:
     first = daemon.http.get("/v1/schedule")
     assert first.json()["windows"] == [NIGHT]
-    assert (first.json()["in_force"], first.json()["changed_at"]) == (False, None)
-    assert "only when asked" in first.json()["why"]
+    assert (first.json()["in_force"], first.json()["changed_at"]) == (True, None)
     assert put(daemon, [NIGHT]).headers["ETag"] == first.headers["ETag"], "nothing has changed"
     noon = {"days": ["sun", "sat"], "from": "12:00", "to": "13:30"}
     assert put(daemon, [noon], None).status_code == 428
@@ -81,3 +83,50 @@ def test_an_app_reads_the_schedule_and_does_not_change_it(shared: Daemon) -> Non
             "/v1/schedule", json={"windows": [NIGHT]}, headers={"If-Match": "*"}
         )
         assert response.status_code == 403
+
+
+def moments(answer: dict[str, Any]) -> tuple[datetime, datetime]:
+    """From when to when the next window is open, by the clock of the zone that it names."""
+    zone = ZoneInfo(answer["zone"])
+    begin, end = (datetime.fromisoformat(answer["next"][key]) for key in ("from", "to"))
+    return begin.astimezone(zone), end.astimezone(zone)
+
+
+def test_at_noon_it_tells_the_coming_night(shared: Daemon) -> None:
+    answer = shared.http.get("/v1/schedule").json()
+    assert answer["zone"].startswith("Etc/GMT")
+    assert not answer["open"]
+    assert answer["open_until"] is None
+    today = datetime.now(ZoneInfo(answer["zone"])).date()
+    begins, ends = moments(answer)
+    assert begins.replace(tzinfo=None) == datetime.fromisoformat(f"{today} 23:00")
+    assert ends.replace(tzinfo=None) == datetime.fromisoformat(f"{today} 07:00") + timedelta(days=1)
+    assert answer["pause"] == {"paused": False, "since": None, "until": None}
+
+
+def test_at_night_it_tells_until_when_and_the_night_after(home: Path) -> None:
+    zone = zone_where_it_is(1)
+    with Daemon(home, environment={"TZ": zone}) as daemon:
+        answer = daemon.http.get("/v1/schedule").json()
+        today = datetime.now(ZoneInfo(zone)).date()
+        assert answer["open"]
+        until = datetime.fromisoformat(answer["open_until"]).astimezone(ZoneInfo(zone))
+        assert until.replace(tzinfo=None) == datetime.fromisoformat(f"{today} 07:00")
+        assert moments(answer)[0].replace(tzinfo=None) == datetime.fromisoformat(f"{today} 23:00")
+        # What touches goes on: from the one window into the other, and on into the first.
+        halves = [
+            NIGHT | {"from": "00:00", "to": "12:00"},
+            NIGHT | {"from": "12:00", "to": "23:30"},
+        ]
+        answer = put(daemon, halves).json()
+        until = datetime.fromisoformat(answer["open_until"]).astimezone(ZoneInfo(zone))
+        assert until.replace(tzinfo=None) == datetime.fromisoformat(f"{today} 23:30")
+        begins, ends = moments(answer)
+        assert begins.replace(tzinfo=None) == datetime.fromisoformat(f"{today}") + timedelta(days=1)
+        assert ends - begins == timedelta(hours=23.5)
+        always = [
+            NIGHT | {"from": "00:00", "to": "12:00"},
+            NIGHT | {"from": "12:00", "to": "00:00"},
+        ]
+        answer = put(daemon, always).json()
+        assert (answer["open"], answer["open_until"], answer["next"]) == (True, None, None)
