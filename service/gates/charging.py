@@ -19,10 +19,10 @@ class Charging(Gate[bool]):
 
     def judge(self, value: bool, readings: Readings, now: float, *, holding: bool) -> Finding:
         """Connected is good; not connected can be passed."""
-        limit, opens = self.to_open()
+        limit, opens = self.to_open(now)
         found = "a charger is connected" if value else "no charger is connected"
         return Finding(value, limit, found, opens, passable=True)
 
-    def to_open(self) -> tuple[bool, str]:
+    def to_open(self, now: float) -> tuple[bool, str]:
         """A charger."""
         return True, "training needs one"

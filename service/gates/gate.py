@@ -63,8 +63,8 @@ class Gate(ABC, Generic[Value]):
         """
 
     @abstractmethod
-    def to_open(self) -> tuple[float | bool, str]:
-        """The limit that a closed gate has, and in words what opens it."""
+    def to_open(self, now: float) -> tuple[float | bool, str]:
+        """The limit that a closed gate has now, and in words what opens it."""
 
     def update(self, readings: Readings, now: float, *, training: bool) -> GateVerdict:
         """The verdict on these readings at the moment ``now`` of `boot_seconds`."""
@@ -74,7 +74,7 @@ class Gate(ABC, Generic[Value]):
             self._open.update(False, now)
             self._passable.update(False, now)
             value = reading.value if self.is_plausible(reading.value) else None
-            return self._unknown(value, reading.age(now), why)
+            return self._unknown(value, reading.age(now), why, now)
         assert reading.value is not None  # else there is doubt
         holding = training and self._open.open
         finding = self.judge(reading.value, readings, now, holding=holding)
@@ -90,15 +90,15 @@ class Gate(ABC, Generic[Value]):
 
     def not_yet(self) -> GateVerdict:
         """The verdict before there was any reading."""
-        return self._unknown(None, None, "no sensor has been read yet")
+        return self._unknown(None, None, "no sensor has been read yet", now=0.0)
 
     def is_plausible(self, value: Value | None) -> bool:
         """Whether it is a value that there can be."""
         least, most = self.plausible
         return value is not None and least <= value <= most
 
-    def _unknown(self, value: Value | None, age: float | None, why: str) -> GateVerdict:
-        limit, opens = self.to_open()
+    def _unknown(self, value: Value | None, age: float | None, why: str, now: float) -> GateVerdict:
+        limit, opens = self.to_open(now)
         reason = f"{self.subject} is not known: {why}, and {opens}"
         return self._verdict(value, limit, age, reason, Unknown(self.subject, why))
 

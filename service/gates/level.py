@@ -23,7 +23,7 @@ class Level(Gate[float]):
         limits = self._limits
         above_floor = value >= limits.level_floor
         enough = holding or value >= limits.level_start or self._full(readings, now)
-        limit, opens = self.to_open()
+        limit, opens = self.to_open(now)
         found = f"the battery's charge is {value:.4g} %"
         if not above_floor:
             limit = limits.level_floor
@@ -34,7 +34,7 @@ class Level(Gate[float]):
             found += " and it takes no more"
         return Finding(above_floor and enough, limit, found, opens, passable=above_floor)
 
-    def to_open(self) -> tuple[float, str]:
+    def to_open(self, now: float) -> tuple[float, str]:
         """The charge to start with."""
         start = self._limits.level_start
         return start, f"training starts from {start:g} % or with a full battery"

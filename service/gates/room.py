@@ -32,7 +32,7 @@ class Room(Gate[int]):
 
     def judge(self, value: int, readings: Readings, now: float, *, holding: bool) -> Finding:
         """Never passable."""
-        limit, opens = self.to_open()
+        limit, opens = self.to_open(now)
         found = f"{value // _MIB} MiB {self.what}"
         if holding:
             limit = self._floor
@@ -40,7 +40,7 @@ class Room(Gate[int]):
                 found += f", below the floor of {limit // _MIB} MiB"
         return Finding(value >= limit, limit, found, opens)
 
-    def to_open(self) -> tuple[int, str]:
+    def to_open(self, now: float) -> tuple[int, str]:
         """What must be free to start."""
         return self._start, f"training starts with {self._start // _MIB} MiB"
 

@@ -8,6 +8,8 @@ from service.gates.limits import Limits
 from service.gates.verdict import GateName, GateVerdict
 from service.sensors.readings import Reading, Readings
 
+_OWN_HEAT_SECONDS = 3600.0
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -22,9 +24,8 @@ class Marks:
 class Temperature(Gate[float]):
     """Opens at ``start`` or cooler, and closes at ``pause`` while something trains.
 
-    Where the heat is that of our own training it opens at ``resume`` already: from the first
-    reading while something trained through this gate, until one at ``start`` or cooler while
-    nothing did. At ``hard`` or warmer nobody passes.
+    For an hour after something has trained through it, it opens at ``resume`` already: the heat is
+    training's own, and goes. At ``hard`` or warmer nobody passes.
     """
 
     unit = "°C"
@@ -35,7 +36,7 @@ class Temperature(Gate[float]):
         """See `Gate`."""
         super().__init__(limits)
         self._marks = self.marks(limits)
-        self._own_heat = False
+        self._trained_at: float | None = None
 
     @staticmethod
     @abstractmethod
@@ -46,10 +47,8 @@ class Temperature(Gate[float]):
         """Below ``hard`` can be passed."""
         marks = self._marks
         if holding:
-            self._own_heat = True
-        elif value <= marks.start:
-            self._own_heat = False
-        limit, opens = self.to_open()
+            self._trained_at = now
+        limit, opens = self.to_open(now)
         good = value < marks.pause if holding else value <= limit
         found = f"{self.bearer} has {value:.4g} °C"
         if value >= marks.hard:
@@ -61,9 +60,9 @@ class Temperature(Gate[float]):
                 found += f", at or above the pause limit of {limit:g} °C"
         return Finding(good, limit, found, opens, passable=value < marks.hard)
 
-    def to_open(self) -> tuple[float, str]:
+    def to_open(self, now: float) -> tuple[float, str]:
         """``resume`` for heat of our own, else ``start``."""
-        if self._own_heat:
+        if self._trained_at is not None and now - self._trained_at <= _OWN_HEAT_SECONDS:
             return self._marks.resume, f"training goes on at {self._marks.resume:g} °C or cooler"
         return self._marks.start, f"training starts at {self._marks.start:g} °C or cooler"
 

@@ -86,8 +86,10 @@ STORIES: dict[str, tuple[GateName, str, list[Step]]] = {
             (9, "trains", 39.9, "open"),
             (10, "idle", 38, "passable"),  # the run has ended, and the next one is a start
             (15, "idle", 37, "open"),
-            (16, "idle", 35, "open"),  # from here on the heat is not ours
-            (17, "idle", 36, "passable"),
+            (69, "idle", 37, "open"),
+            (69.1, "idle", 37, "passable"),  # an hour later the heat is not ours
+            (75, "idle", 36, "passable"),
+            (76, "idle", 35, "open"),
         ],
     ),
     "beyond the hard limit nobody passes, nor for five minutes after it": (
@@ -108,9 +110,9 @@ STORIES: dict[str, tuple[GateName, str, list[Step]]] = {
             (0, "trains", 30, "open"),
             (1, "trains", 41, "passable"),
             (2, "idle", SILENT, "closed"),
-            (600, "idle", SILENT, "closed"),
-            (601, "idle", 37.1, "passable"),
-            (602, "idle", 37, "open"),
+            (50, "idle", SILENT, "closed"),
+            (51, "idle", 37.1, "passable"),
+            (52, "idle", 37, "open"),
         ],
     ),
     "a silent sensor, a dead one, and one that talks nonsense": (

@@ -144,7 +144,7 @@ def test_whatever_the_sensors_say(steps: list[Any]) -> None:
     forbidden_at: dict[str, float | None] = dict.fromkeys(GATES)
     was_allowed = dict.fromkeys(GATES, False)
     ever_known = dict.fromkeys(GATES, False)
-    own_heat = False
+    trained_at: float | None = None
     for look in looks(steps):
         now = look.now
         verdicts = keeper.update(look.readings, now, training=look.training)
@@ -159,7 +159,8 @@ def test_whatever_the_sensors_say(steps: list[Any]) -> None:
                 assert within_the_laxest_limit(look, gate, ever_known[gate])
                 assert not verdict.overridable
             # It opens only by the limit to start, or by that to resume if it trained and was open.
-            resume = 37 if gate == "battery_temperature" and own_heat else 35
+            own_heat = trained_at is not None and now - trained_at <= 3600
+            resume = 37 if own_heat else 35
             if verdict.open and not was_open[gate]:
                 assert may_open(look, gate, ever_known[gate], resume)
                 opened = opened_at[gate]
@@ -189,12 +190,8 @@ def test_whatever_the_sensors_say(steps: list[Any]) -> None:
             assert "\n" not in verdict.reason
             if was_open[gate] and not verdict.open:
                 closed_at[gate] = now
-            if gate == "battery_temperature":
-                value = look.known(gate)
-                if was_open[gate] and look.training and value is not None:
-                    own_heat = True
-                elif value is not None and value <= 35:
-                    own_heat = False
+            if gate == "battery_temperature" and was_open[gate] and look.training:
+                trained_at = now if look.known(gate) is not None else trained_at
             was_open[gate] = verdict.open
             ever_known[gate] |= look.known(SENSOR[gate]) is not None
         refusal = keeper.refusal(override=False)
