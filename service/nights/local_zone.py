@@ -3,18 +3,19 @@
 import logging
 import os
 import shutil
-import subprocess
 import threading
 import time
 from datetime import timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from service.boot_clock import boot_seconds
+from service.sensors.bounded_program import BoundedProgram, ProgramError
 
 _FRESH_SECONDS = 240.0
 """Less than five minutes by more than the 30 s between two looks at the schedule."""
 
-_GETPROP_SECONDS = 2.0
+_PROPERTY = "persist.sys.timezone"
+_getprop = BoundedProgram(seconds=2.0, most_bytes=4096)
 
 _log = logging.getLogger("lorad.zone")
 _guard = threading.Lock()
@@ -42,7 +43,8 @@ def _look(before: tzinfo | None) -> tzinfo:
         Exception
     ) as error:  # tzlocal reads a dozen formats, and promises no exceptions of its own
         zone = timezone(timedelta(seconds=time.localtime().tm_gmtoff))
-        complaint = " ".join(f"{type(error).__name__}: {error}".split())
+        words = error.args[0] if isinstance(error, KeyError) and error.args else error
+        complaint = " ".join(str(words).split())
     if complaint is not None and complaint != _complaint:
         _log.warning(
             "the name of the local time zone was not found (%s); the schedule follows the present "
@@ -63,12 +65,10 @@ def _named_zone() -> tzinfo:
 
         return tzlocal.reload_localzone()
     # tzlocal calls it too, twice, and waits for ever.
-    said = subprocess.run(
-        [getprop, "persist.sys.timezone"],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=_GETPROP_SECONDS,
-        check=True,
-    )
-    return ZoneInfo(said.stdout.strip())
+    try:
+        name = _getprop.output([getprop, _PROPERTY]).decode().strip()
+    except ProgramError as error:
+        raise ProgramError(f"getprop {error}") from None
+    if not name:
+        raise ProgramError(f"getprop says nothing of {_PROPERTY}")
+    return ZoneInfo(name)

@@ -108,6 +108,13 @@ def test_on_android_getprop_says_it(device: Device) -> None:
     assert device.after(300) == "Asia/Tokyo"
 
 
+def test_what_getprop_leaves_behind_is_not_waited_for(device: Device) -> None:
+    device.getprop("sleep 600 & echo Asia/Tokyo")
+    begun = time.monotonic()
+    assert device.after(0) == "Asia/Tokyo"
+    assert time.monotonic() - begun < 1.5
+
+
 def test_tz_is_stronger_than_getprop(device: Device) -> None:
     device.getprop("echo Asia/Kolkata")
     device.tz("Europe/Berlin")
@@ -115,10 +122,19 @@ def test_tz_is_stronger_than_getprop(device: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["exec sleep 600", "echo", "exit 3", "echo Nowhere/City", "echo ../../etc/passwd"]
+    ("body", "named"),
+    [
+        ("exec sleep 600", "getprop did not answer within 2 seconds"),
+        ("echo", "getprop says nothing of persist.sys.timezone"),
+        ("exit 3", "getprop failed with exit code 3"),
+        ("echo Nowhere/City", "No time zone found with key Nowhere/City"),
+        ("echo ../../etc/passwd", "../../etc/passwd"),
+        ("printf '\\377\\376'", "utf-8"),
+        ("yes Europe/Berlin", "getprop wrote more than 4096 bytes"),
+    ],
 )
 def test_whatever_getprop_does_there_is_a_zone(
-    device: Device, caplog: pytest.LogCaptureFixture, body: str
+    device: Device, caplog: pytest.LogCaptureFixture, body: str, named: str
 ) -> None:
     device.getprop(body)
     begun = time.monotonic()
@@ -128,7 +144,7 @@ def test_whatever_getprop_does_there_is_a_zone(
     assert local is not None
     assert zone == str(timezone(local))
     [warning] = [entry.message for entry in caplog.records if entry.levelname == "WARNING"]
-    assert "the name of the local time zone was not found" in warning
+    assert named in warning
     device.getprop("echo Asia/Tokyo")
     assert device.after(300) == "Asia/Tokyo"
 
