@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.service_load import BenchError, Connection
@@ -48,8 +49,8 @@ class Daemon:
     ``start_seconds`` is the time from before the process existed to the first 200 of /healthz.
     """
 
-    def __init__(self, home: Path) -> None:
-        """Start it and wait until it answers.
+    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+        """Start it, with these settings besides, and wait until it answers.
 
         Raises:
             BenchError: it ended, or said nothing for minutes.
@@ -57,14 +58,14 @@ class Daemon:
         self.home = home
         self._log = home.parent / f"{home.name}.log"
         self.port = _free_port()
-        settings = {
+        settings: dict[str, str] = {
             "LORAD_HOME": str(home),
             "LORAD_PORT": str(self.port),
             "LORAD_ENGINE": "torch_cpu",
             "LORAD_SENSORS": "fake",
             "PYTHONPATH": str(ROOT),
-        }
-        with self._log.open("wb") as log:
+        } | dict(environment or {})
+        with self._log.open("ab") as log:
             began = time.perf_counter()
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "service.cli.main", "serve"],
@@ -99,6 +100,11 @@ class Daemon:
             if name == field:
                 return round(int(value.split()[0]) / 1024, 1)
         raise BenchError(f"/proc/{self._process.pid}/status has no {field}; this bench needs Linux")
+
+    def kill(self) -> None:
+        """End it by SIGKILL; its worker, if it has one, finds that out by itself."""
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         """End it as `kill` would, and by SIGKILL if it doesn't obey."""

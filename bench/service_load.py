@@ -70,7 +70,10 @@ class Connection:
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
                 length = int(value)
-        return Reply(status, self._file.read(length))
+        answer = self._file.read(length)
+        if len(answer) < length:
+            raise ConnectionResetError("the daemon closed the connection amid its answer")
+        return Reply(status, answer)
 
     def _line(self) -> bytes:
         line = self._file.readline()
