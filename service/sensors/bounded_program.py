@@ -1,4 +1,8 @@
-"""A program that may hang: it is run to its end, or killed with all that it started."""
+"""A program that may hang: it is run to its end, or killed with all that it started.
+
+daemon ──pipe──▶ sh ─┬─ program ─ whatever it forks      one session, one process group
+                     └─ guard: reads the pipe; at its end the daemon is dead: kill the group
+"""
 
 import os
 import selectors
@@ -13,6 +17,15 @@ _CHUNK_BYTES = 64 * 1024
 _REAPING_SECONDS = 1.0
 _MOST_COMPLAINT = 120
 
+_GUARDED = """
+exec 3<&0 0</dev/null
+"$@" 3<&- &
+program=$!
+{ read -r nothing <&3; kill -9 0; } &
+exec 3<&-
+wait "$program"
+"""
+
 
 class ProgramError(Exception):
     """It gave no output that can be used; the message says why, to stand after its name."""
@@ -21,10 +34,10 @@ class ProgramError(Exception):
 class BoundedProgram:
     """Runs one program again and again, never twice at once.
 
-    It leads a session of its own. When it has ended, or its time is over, everything left of its
-    process group is killed: helpers that it forked would otherwise stay, and count against the
-    number of processes that Android lets an app have. Its output ends when it ends, even if such a
-    helper still holds the pipe.
+    It has a session of its own. When it has ended, its time is over, or this process has died,
+    everything left of its process group is killed: helpers that it forked would otherwise stay, and
+    count against the number of processes that Android lets an app have. Its output ends when it
+    ends, even if such a helper still holds the pipe. It reads nothing.
     """
 
     def __init__(self, seconds: float, most_bytes: int) -> None:
@@ -34,9 +47,9 @@ class BoundedProgram:
         self._not_reaped: subprocess.Popen[bytes] | None = None
 
     def output(self, arguments: Sequence[str]) -> bytes:
-        """What it writes to its standard output. From one thread at a time.
+        """What the program, run with these arguments, writes to its standard output.
 
-        Returns at the latest a second after the given time.
+        For one thread at a time. Returns at the latest a second after the given time.
 
         Raises:
             ProgramError: it can't be started, didn't end in time, failed, or wrote too much.
@@ -46,8 +59,9 @@ class BoundedProgram:
         self._not_reaped = None
         try:
             process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.DEVNULL,
+                [_GUARDED, "sh", *arguments],
+                shell=True,  # only to find the system's sh, which Android has elsewhere
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -80,11 +94,12 @@ class _Pipes:
     """The output of a process, read while it lives."""
 
     def __init__(self, process: subprocess.Popen[bytes], most_bytes: int) -> None:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._most_bytes = most_bytes
-        self._pipes = (process.stdout, process.stderr)
+        self._pipes = (process.stdin, process.stdout, process.stderr)
         self.output = bytearray()
         self.errors = bytearray()
         self.ended = False
@@ -92,7 +107,7 @@ class _Pipes:
 
     def __enter__(self) -> "_Pipes":
         self._selector = selectors.DefaultSelector()
-        for pipe, text in zip(self._pipes, (self.output, self.errors), strict=True):
+        for pipe, text in zip(self._pipes[1:], (self.output, self.errors), strict=True):
             self._selector.register(pipe.fileno(), selectors.EVENT_READ, text)
         return self
 

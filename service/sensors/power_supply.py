@@ -7,7 +7,7 @@ from typing import Any
 from service.sensors.battery_status import is_full
 from service.sensors.quantity import LEVEL, TEMPERATURE
 from service.sensors.readings import Battery, Reading
-from service.sensors.sysfs_file import SysfsError, int_of, text_of
+from service.sensors.sysfs_file import MissingFileError, SysfsError, int_of, text_of
 
 FOLDER = Path("/sys/class/power_supply")
 
@@ -60,8 +60,8 @@ class PowerSupply:
         return Battery(
             plugged=plugged,
             full=_full(battery, state, plugged, at),
-            level=_measured(battery / "capacity", at, LEVEL.reading),
-            battery_temperature=_measured(battery / "temp", at, _tenths),
+            level=_level(battery, at),
+            battery_temperature=_temperature(battery, at),
         )
 
     def _plugged(
@@ -73,11 +73,15 @@ class PowerSupply:
             if _of(text_of, supply / "type") not in _NO_CHARGERS
             and (value := _of(int_of, supply / "online")) is not None
         }
+        for name, is_on in online.items():
+            if is_on:
+                return Reading(True, f"sysfs {name}/online", at)
+        if state == "Charging":  # by a charger that can't be read
+            return Reading(True, state_source, at)
         if online:
-            on = [name for name, is_on in online.items() if is_on] or list(online)
-            return Reading(any(online.values()), f"sysfs {on[0]}/online", at)
-        if state in ("Charging", "Discharging"):
-            return Reading(state == "Charging", state_source, at)
+            return Reading(False, f"sysfs {next(iter(online))}/online", at)
+        if state == "Discharging":
+            return Reading(False, state_source, at)
         why = f"no charger under {self.folder} tells whether it is connected"
         return Reading(None, "sysfs", at, why)
 
@@ -103,18 +107,26 @@ def _full(battery: Path, state: str | None, plugged: Reading[bool], at: float) -
     return Reading(full, source, at, plugged.why if full is None else None)
 
 
-def _tenths(number: int, source: str, at: float) -> Reading[float]:
-    return TEMPERATURE.reading(number, source, at, scale=10)
-
-
-def _measured(
-    file: Path, at: float, reading: Callable[[int, str, float], Reading[float]]
-) -> Reading[float]:
-    source = f"sysfs {file.parent.name}/{file.name}"
+def _level(battery: Path, at: float) -> Reading[float]:
+    source = f"sysfs {battery.name}/capacity"
     try:
-        return reading(int_of(file), source, at)
+        return LEVEL.reading(int_of(battery / "capacity"), source, at)
     except SysfsError as error:
         return Reading(None, source, at, str(error))
+
+
+def _temperature(battery: Path, at: float) -> Reading[float]:
+    source = f"sysfs {battery.name}/temp"
+    try:
+        return TEMPERATURE.reading(int_of(battery / "temp"), source, at, scale=10)
+    except MissingFileError:
+        why = (
+            f"the battery {battery.name} tells no temperature, and nothing trains without one; "
+            "LORAD_SENSORS=fake trains on such a machine, asking no sensor"
+        )
+    except SysfsError as error:
+        why = str(error)
+    return Reading(None, source, at, why)
 
 
 def _of(read: Callable[[Path], Any], file: Path) -> Any:

@@ -27,7 +27,7 @@ class Quantity:
     def reading(self, number: Any, source: str, at: float, scale: int = 1) -> Reading[float]:
         """A reading of a number, given in ``scale``-ths of the unit; unknown if it can't be one."""
         if self.holds(number, scale):
-            return Reading(number / scale, source, at)
+            return Reading(round(number / scale, 3), source, at)  # some give 29.399999618530273
         unit = self.unit if scale == 1 else f"(in 1/{scale} {self.unit})"
         expected = f"{self.lowest * scale:g} to {self.highest * scale:g} {unit}"
         return Reading(None, source, at, f"expected {expected}, found {quoted(number)}")

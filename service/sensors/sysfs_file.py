@@ -11,15 +11,21 @@ class SysfsError(Exception):
     """The file has no such value; the message names it and says why."""
 
 
+class MissingFileError(SysfsError):
+    """There is no such file, which is another thing than one that can't be read."""
+
+
 def text_of(file: Path) -> str:
     """The line in the file, without white space around it.
 
     Raises:
-        SysfsError: it can't be read.
+        SysfsError: it can't be read; `MissingFileError` where there is none.
     """
     try:
         with file.open("rb", buffering=0) as opened:
             return opened.read(_MOST_BYTES).decode("ascii", errors="replace").strip()
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no {file}") from None
     except OSError as error:
         raise SysfsError(f"{file} can't be read: {error.strerror or error}") from None
 

@@ -31,8 +31,8 @@ case "$(cat mode)" in
   answers-and-forks) cat status; sleep 1000 & ;;
   answers-and-hangs) cat status; sleep 1000 ;;
   closes-and-hangs) cat status; exec >&- 2>&-; sleep 1000 ;;
-  flood) while :; do cat status; done ;;
-  complains) cat status; while :; do cat status >&2; done ;;
+  flood) while :; do head -c 100000 /dev/zero; done ;;
+  complains) cat status; while :; do head -c 100000 /dev/zero >&2; done ;;
   empty) ;;
   truncated) head -c 40 status ;;
   fail) echo "Error: no such activity" >&2; exit 3 ;;

@@ -74,6 +74,7 @@ def test_what_it_tells_with_its_sources(tree: Tree) -> None:
 @pytest.mark.parametrize("supply", ["usb", "wireless"])
 @pytest.mark.parametrize("online", ["1", "2"])
 def test_any_charger_that_is_online_is_plugged(tree: Tree, supply: str, online: str) -> None:
+    tree.put("battery", status="Discharging")
     tree.put("usb", online="0")
     assert tree.battery().plugged.value is False
     tree.put(supply, online=online)
@@ -83,7 +84,7 @@ def test_any_charger_that_is_online_is_plugged(tree: Tree, supply: str, online: 
 def test_what_is_no_charger_is_not_plugged(tree: Tree) -> None:
     tree.put("usb", online="0")
     tree.put("bms", type="BMS", online="1")
-    tree.put("battery", online="1")
+    tree.put("battery", online="1", status="Discharging")
     assert tree.battery().plugged.value is False
 
 
@@ -162,6 +163,23 @@ def test_a_folder_that_nobody_may_list_can_hold_files_that_one_may_read(
     monkeypatch.setattr(Path, "iterdir", denied)
     assert tree.battery().level.value == 64
     assert tree.battery().plugged.source == "sysfs usb/online"
+
+
+def test_one_that_charges_is_plugged_whatever_charger_can_be_read(tree: Tree) -> None:
+    tree.put("usb", online=None)
+    found = tree.battery().plugged
+    assert (found.value, found.source) == (True, "sysfs battery/status")
+    tree.put("battery", status="Discharging")
+    found = tree.battery().plugged
+    assert (found.value, found.source) == (False, "sysfs wireless/online")
+
+
+def test_a_battery_without_a_thermometer_is_told_what_to_do(tree: Tree) -> None:
+    tree.gone("battery", "temp")
+    found = tree.battery().battery_temperature
+    assert found.value is None
+    assert found.why is not None
+    assert "LORAD_SENSORS=fake" in found.why
 
 
 def test_there_is_no_battery_where_nothing_can_be_read(tree: Tree, tmp_path: Path) -> None:
