@@ -33,6 +33,16 @@ class RunRequest(Request):
     training: TrainingOptions | None = None
 
 
+class Setbacks(Answer):
+    """What has gone wrong in a run. Kills never fail it; three crashes at one step do."""
+
+    kills: int = Field(description="Of its worker in a row, without a new checkpoint in between.")
+    crashes: int = Field(description="Of its worker at one step, hangs among them.")
+    halvings: int = Field(
+        description="Of checkpoint interval and memory budget: one for three kills in a row."
+    )
+
+
 class Run(Answer):
     """A training and how far it is."""
 
@@ -55,6 +65,11 @@ class Run(Answer):
     evaluated: int | None
     evaluating_total: int | None
     resumed_from: int | None = Field(description="The step of the checkpoint it went on from.")
+    checkpoint_step: int | None = Field(description="The newest checkpoint: it would go on there.")
+    goes_on_at: Timestamp | None = Field(
+        description="An interrupted run goes on by itself; not before this, where it says so."
+    )
+    setbacks: Setbacks
     exact_resume: bool | None
     exact_resume_reason: str | None
     engine: dict[str, Any] | None = Field(description="What computes the frozen products, and why.")

@@ -42,6 +42,13 @@ class Settings(BaseSettings):
         le=3600,
         description="Before a run whose worker was killed or crashed goes on; doubled each time.",
     )
+    hang_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=3600,
+        description="A worker that says nothing for ten median steps is killed, but not before "
+        "this; while it loads or measures, after 15 times this.",
+    )
     stop_seconds: float = Field(
         default=30.0,
         gt=0,

@@ -10,6 +10,7 @@ from api_schemas.adapters import ExampleCounts, Retention
 from api_schemas.examples import Example as ExampleAnswer
 from api_schemas.nights import NightOptions
 from api_schemas.runs import Run as RunAnswer
+from api_schemas.runs import Setbacks
 from api_schemas.training import TrainingOptions
 from api_schemas.versions import Metrics, VersionDetail
 from api_schemas.versions import Version as VersionAnswer
@@ -96,6 +97,9 @@ def run_answer(row: Run, adapter: str, version: int | None) -> RunAnswer:
         evaluated=row.evaluated,
         evaluating_total=row.evaluating_total,
         resumed_from=row.resumed_from,
+        checkpoint_step=row.checkpoint_step,
+        goes_on_at=None if row.not_before is None else timestamp(row.not_before),
+        setbacks=Setbacks(kills=row.kills, crashes=row.crashes, halvings=row.halvings),
         exact_resume=row.exact_resume,
         exact_resume_reason=row.exact_resume_reason,
         engine=row.engine,

@@ -21,7 +21,7 @@ def enqueue(session: Session, adapter_id: int) -> Run:
 def requeue(session: Session, run: Run) -> None:
     """Queue an unfinished run again; it goes on under its own id."""
     run.status, run.wanted, run.phase = "queued", None, None
-    run.error, run.finished_at = None, None
+    run.error, run.finished_at, run.not_before = None, None, None
     session.add(run)
 
 
@@ -72,11 +72,11 @@ def latest(session: Session, adapter_id: int) -> Run | None:
     ).one_or_none()
 
 
-def next_queued(session: Session) -> Run | None:
-    """The queued run to start next: the oldest, so a run that was begun before goes first."""
+def waiting(session: Session) -> Sequence[Run]:
+    """The runs that are to be started or to go on, the oldest first."""
     return session.exec(
-        select(Run).where(Run.status == "queued").order_by(col(Run.id)).limit(1)
-    ).one_or_none()
+        select(Run).where(col(Run.status).in_(("queued", "interrupted"))).order_by(col(Run.id))
+    ).all()
 
 
 def running(session: Session) -> Run | None:
@@ -91,7 +91,7 @@ def finished(session: Session, ids: Sequence[int]) -> set[int]:
 
 
 def start(session: Session, run: Run) -> None:
-    """Mark a queued run as running."""
+    """Mark a waiting run as running."""
     run.status, run.wanted, run.error, run.finished_at = "running", None, None, None
     run.started_at = run.started_at or now_ms()
     run.worked_at, run.not_before = now_ms(), None
@@ -104,9 +104,12 @@ def progress(session: Session, run_id: int, values: dict[str, Any]) -> None:
 
 
 def end(session: Session, run: Run, status: RunStatus, error: str | None) -> None:
-    """Take a run out of training, with the reason in words; what was wanted of it is settled."""
-    if run.status == "running":
-        run.worked_at = now_ms()
+    """Take a run out of training, with the reason in words; what was wanted of it is settled.
+
+    Only an interrupted run keeps its ``not_before``: only it goes on by itself.
+    """
+    if status != "interrupted":
+        run.not_before = None
     run.status, run.wanted, run.error, run.phase = status, None, error, None
     run.finished_at = None if status in UNFINISHED else now_ms()
     session.add(run)

@@ -4,10 +4,12 @@ from sqlmodel import Session
 
 from api_schemas.training import TrainingOptions
 from service.home import Home
+from service.runs.backoff import waits
 from service.runs.chooser import Choice
 from service.runs.new_run import new_run
 from service.settings import Settings
 from storage import adapters, clients, runs
+from storage.clock import now_ms
 from storage.tables import Run
 
 
@@ -21,7 +23,9 @@ class NightChooser:
 
     def choose(self, session: Session) -> Choice:
         """See `service.runs.chooser.Chooser`."""
-        run = runs.next_queued(session)
+        now = now_ms()
+        startable = (run for run in runs.waiting(session) if not waits(run.not_before, now))
+        run = next(startable, None)
         return Choice() if run is None else Choice(run_id=run.id)
 
     def make_run(self, session: Session, adapter_id: int) -> Run:

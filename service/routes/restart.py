@@ -16,7 +16,7 @@ from service.routes.lookups import run_or_404
 from service.routes.responses import problems
 from service.routes.runs import RunId
 from service.runs import run_log
-from service.runs.run_closing import remove_checkpoints
+from service.runs.checkpoints import remove_checkpoints
 from service.runs.steering import SteeringError, steer
 from service.runs.trigger import start_over
 from service.views import run_answer, timestamp

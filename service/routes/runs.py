@@ -16,7 +16,7 @@ from service.door.strict_route import StrictRoute
 from service.routes.lookups import adapter_or_404, run_answer_or_404, run_or_404
 from service.routes.responses import problems
 from service.runs import run_log
-from service.runs.run_closing import remove_checkpoints
+from service.runs.checkpoints import remove_checkpoints
 from service.runs.steering import SteeringError, Verb, steer
 from service.runs.trigger import require_base_model, trigger
 from service.views import run_answer, timestamp

@@ -26,10 +26,14 @@ class Progress:
     """What the worker has said of one run, as values for the run's row."""
 
     def __init__(
-        self, losses: list[list[float]], clock: Callable[[], float] = time.monotonic
+        self,
+        losses: list[list[float]],
+        checkpoint_step: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Go on from the losses that an earlier part of the run left."""
+        """Go on from the losses and the checkpoint that an earlier part of the run left."""
         self._clock = clock
+        self._checkpoint_step = checkpoint_step
         self._losses = [list(point) for point in losses]
         self._stride = 1
         self._changed: dict[str, Any] = {}
@@ -37,6 +41,8 @@ class Progress:
         self.step: int | None = None
         self.stopped_because: str | None = None
         self.failed_because: str | None = None
+        self.fails_again = False
+        """Whether the failure's cause would come again."""
 
     def take(self, event: Event) -> bool:
         """Take an event in; True if it is worth a write even right after another one."""
@@ -51,6 +57,7 @@ class Progress:
                     "exact_resume": event.exact_resume,
                     "exact_resume_reason": event.exact_resume_reason,
                 }
+                self._take_checkpoint(event.resumed_from)
             case Phase():
                 self._changed["phase"] = event.phase
                 self._changed |= {"evaluated": None, "evaluating_total": None}
@@ -62,12 +69,15 @@ class Progress:
                 return event.step == event.total
             case EngineReport():
                 self._changed["engine"] = event.engine
+            case Checkpoint():
+                self._take_checkpoint(event.step)
+                return False
             case Forgot():
                 self._changed["forgotten"] = event.total
             case Stopped():
                 self.step, self.stopped_because = event.step, event.reason
             case Failed():
-                self.failed_because = event.error
+                self.failed_because, self.fails_again = event.error, not event.again
             case _:
                 return False
         return True
@@ -106,6 +116,11 @@ class Progress:
         """What was due has been written."""
         self._changed.clear()
         self._written_at = self._clock()
+
+    def _take_checkpoint(self, step: int | None) -> None:
+        if step is not None and (self._checkpoint_step is None or step > self._checkpoint_step):
+            self._changed["kills"] = 0  # they count as in a row until there is a new checkpoint
+        self._checkpoint_step = self._changed["checkpoint_step"] = step
 
     def _take_step(self, event: Step) -> None:
         self.step = event.step

@@ -1,23 +1,23 @@
 """Bringing a run to its end in the database, once its worker is gone."""
 
-import logging
-import shutil
-
 from service.home import Home
 from service.runs.adoption import AdoptionError, adopt
-from service.runs.run_end import RunEnd
+from service.runs.checkpoints import newest_checkpoint, remove_checkpoints
+from service.runs.run_end import RunEnd, Setback, at_step
 from service.runs.run_feed import RunFeed
-from service.runs.run_log import note, tell
+from service.runs.run_log import note, note_words, tell
+from service.runs.setbacks import bear, found_checkpoint, slowed
 from service.runs.steering import as_wanted
 from storage import runs
+from storage.clock import now_ms
 from storage.database import Database
 from storage.tables import UNFINISHED, Run
 
-DAEMON_GONE = (
-    "the daemon ended while it was running; trigger again to go on from its last checkpoint"
-)
-
-_log = logging.getLogger("lorad.supervisor")
+_SETBACKS: dict[Setback | None, str] = {
+    "kill": "run-killed",
+    "crash": "run-crashed",
+    "hang": "run-hung",
+}
 
 
 def finish(
@@ -27,6 +27,7 @@ def finish(
     run_id: int,
     end: RunEnd,
     *,
+    retry_seconds: float,
     daemon_ends: bool,
     look_for_version: bool,
 ) -> None:
@@ -43,40 +44,55 @@ def finish(
                 adopt(database, home, path)
             except AdoptionError as error:
                 end = RunEnd("failed", str(error))
-        run = close(database, run_id, end, daemon_ends=daemon_ends)
+        run = close(database, home, run_id, end, retry_seconds, daemon_ends=daemon_ends)
         if run is not None:
             tell(feed, run)
     if run is None or run.status not in UNFINISHED:
         remove_checkpoints(home, run_id)
 
 
-def close(database: Database, run_id: int, end: RunEnd, *, daemon_ends: bool) -> Run | None:
+def close(
+    database: Database,
+    home: Home,
+    run_id: int,
+    end: RunEnd,
+    retry_seconds: float,
+    *,
+    daemon_ends: bool,
+) -> Run | None:
     """End a running run as wanted, in one transaction; the row, or None if it is deleted."""
+    checkpoint = newest_checkpoint(home, run_id)
     with database.write() as session:
         run = runs.by_id(session, run_id)
         if run is not None and run.status == "running":
-            end = as_wanted(run, end, daemon_ends=daemon_ends)
-            if end.status == "queued":
+            found_checkpoint(run, checkpoint)
+            halvings = run.halvings
+            borne = bear(run, end, now_ms(), retry_seconds)
+            last = as_wanted(run, borne, daemon_ends=daemon_ends)
+            if last.status == "queued":
                 runs.requeue(session, run)
             else:
-                runs.end(session, run, end.status, end.reason)
-            note(session, run)
+                runs.end(session, run, last.status, last.reason)
+            if run.halvings > halvings:
+                note_words(session, run, "run-slowed", f"run {run.id}: {slowed(run)}")
+            kind = _SETBACKS.get(end.setback) if end.backs_off else None
+            if kind is not None:
+                note_words(session, run, kind, f"run {run.id}: {borne.reason}")
+            if kind is None or last.status != "interrupted":
+                note(session, run)
     return run
 
 
-def settle(database: Database, home: Home) -> None:
+def settle(database: Database, home: Home, retry_seconds: float) -> None:
     """At start: end what an earlier daemon left running, and remove checkpoints of no more use."""
     with database.read() as session:
         left = runs.running(session)
     if left is not None:
-        close(database, left.id, RunEnd("interrupted", DAEMON_GONE), daemon_ends=True)
+        why = f"the daemon was killed {at_step(left.step)}"
+        end = RunEnd("interrupted", why, "kill", left.step, backs_off=True)
+        close(database, home, left.id, end, retry_seconds, daemon_ends=True)
     folders = {int(path.parent.name) for path in home.runs.glob("[0-9]*/checkpoints")}
     with database.read() as session:
         useless = runs.finished(session, sorted(folders))
     for run_id in useless:
         remove_checkpoints(home, run_id)
-
-
-def remove_checkpoints(home: Home, run_id: int) -> None:
-    """Remove the checkpoints of a run that can't go on. What resists, the next start removes."""
-    shutil.rmtree(home.run(run_id) / "checkpoints", ignore_errors=True)

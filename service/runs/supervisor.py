@@ -3,10 +3,10 @@
     queued ──▶ running ──▶ completed     (a whole version was adopted)
       ▲           │──────▶ failed        (the worker says why)
       │           │──────▶ cancelled     (asked for)
-      │           │──────▶ paused        (asked for) ────────┐
-      │           └──────▶ interrupted   (killed, stopped,   │
-      │                         │         or the daemon died)│
-      └──── resume, or trigger ─┴────────────────────────────┘
+      │           │──────▶ paused        (asked for)
+      │           └──────▶ interrupted   (killed, crashed, stopped, or the daemon died)
+      │                         │
+      └──────── by itself ──────┘        (`service.runs.setbacks` says when; a paused one by resume)
 
 Two threads: one takes runs from the queue, starts a worker and waits for its end; while a worker
 lives, the other reads what it says.
@@ -24,9 +24,12 @@ from service.home import Home
 from service.locks import is_held
 from service.runs.adoption import adopt_orphans
 from service.runs.attendance import Attendance
+from service.runs.backoff import waits
+from service.runs.checkpoints import newest_checkpoint
 from service.runs.chooser import Chooser
+from service.runs.hang import HangWatch
 from service.runs.run_closing import finish, settle
-from service.runs.run_end import RunEnd, run_end
+from service.runs.run_end import Circumstances, RunEnd, run_end
 from service.runs.run_feed import RunFeed
 from service.runs.run_log import note, tell
 from service.runs.run_spec import SpecError, read_spec
@@ -34,10 +37,13 @@ from service.runs.worker_process import LOG_NAME, WorkerProcess
 from service.settings import Settings
 from service.unexpected import log_unexpected
 from storage import runs
+from storage.clock import now_ms
 from storage.database import Database
 from storage.tables import Run
 
 _LOCK_POLL_SECONDS = 1.0
+_LEAST_WAIT_SECONDS = 0.05
+_MOST_WAIT_SECONDS = 30.0  # also if the clock is set, or the phone sleeps through the wait
 _DATABASE_RETRY_SECONDS = 5.0
 _KILLED_SECONDS = 5.0
 _NOT_STARTED = RunEnd("queued", None)
@@ -56,6 +62,7 @@ class Current:
     worker: WorkerProcess | None = None
     stop: bool = False  # asked for, perhaps before the worker was started
     because: str | None = None  # why the run is interrupted, where the daemon itself does that
+    watch: HangWatch | None = None
 
 
 class Supervisor:
@@ -78,12 +85,15 @@ class Supervisor:
         self._current: Current | None = None
         self._thread = threading.Thread(target=self._work, name="lorad-supervisor", daemon=True)
         self.waiting_because: str | None = None
-        """Why no queued run is started although none is running."""
+        """Why no waiting run is started although none is running."""
+        self._look_again: float | None = None
+        self._duty = 1.0
+        self._undying: WorkerProcess | None = None
 
     def start(self) -> None:
         """Take in what an earlier daemon's workers finished, settle the rest, begin the queue."""
         adopt_orphans(self._database, self._home)
-        settle(self._database, self._home)
+        settle(self._database, self._home, self._settings.retry_seconds)
         self._thread.start()
 
     def wake(self) -> None:
@@ -97,7 +107,8 @@ class Supervisor:
         with self._guard:
             if (worker := self._worker()) is not None:
                 worker.ask_to_stop(self._settings.stop_seconds)
-        self._thread.join(self._settings.stop_seconds)
+        # A little longer than the worker's own patience, which doesn't count what is slept through.
+        self._thread.join(self._settings.stop_seconds + _KILLED_SECONDS)
         with self._guard:
             if (worker := self._worker()) is not None:
                 worker.kill()
@@ -129,10 +140,11 @@ class Supervisor:
         self.stop_run(run_id)
 
     def set_duty(self, duty: float) -> None:
-        """Let the worker, if there is one, work this share of the time (0 < duty <= 1)."""
+        """Let the worker, and each one after it, work this share of the time (0 < duty <= 1)."""
         with self._guard:
-            if (worker := self._worker()) is not None:
-                worker.tell_duty(duty)
+            self._duty = duty
+            if self._current is not None and self._current.worker is not None:
+                self._tell_duty(self._current)
 
     @property
     def training(self) -> int | None:
@@ -171,6 +183,12 @@ class Supervisor:
                 current.worker.kill()
             return self._guard.wait_for(lambda: self._current is not current, _KILLED_SECONDS)
 
+    def _tell_duty(self, current: Current) -> None:
+        assert current.worker is not None
+        assert current.watch is not None
+        current.watch.set_duty(self._duty)
+        current.worker.tell_duty(self._duty)
+
     def _worker(self) -> WorkerProcess | None:
         return None if self._current is None else self._current.worker
 
@@ -189,21 +207,19 @@ class Supervisor:
             if run is not None:
                 self._train_or_fail(run)
                 self._let_go()
-            elif self.waiting_because is not None:
-                self._wake.wait(_LOCK_POLL_SECONDS)
             else:
-                self._wake.wait()
+                self._wake.wait(self._look_again)
 
     def _claim(self) -> Run | None:
         with self._database.read() as session:
             choice = self._chooser.choose(session)
+            self._look_again = _seconds_until_one_goes_on(session)
         if choice.run_id is None and choice.adapter_id is None:
             self.waiting_because = choice.because
             return None
         if is_held(self._home.worker_lock):
-            self.waiting_because = (
-                "another process holds worker.lock of this home; training starts when it ends"
-            )
+            self.waiting_because = self._who_holds_the_lock()
+            self._look_again = _LOCK_POLL_SECONDS
             return None
         self.waiting_because = None
         try:
@@ -218,6 +234,15 @@ class Supervisor:
             self._let_go()
             raise
         return run
+
+    def _who_holds_the_lock(self) -> str:
+        if self._undying is not None and self._undying.wait(0) is None:
+            return (
+                f"worker {self._undying.pid} was killed and does not end, since it waits in the "
+                "kernel for a device, and so it still holds worker.lock of this home; training "
+                "starts when it ends, at the latest after a restart of the phone"
+            )
+        return "another process holds worker.lock of this home; training starts when it ends"
 
     def _chosen(self, session: Session) -> Run | None:
         choice = self._chooser.choose(session)  # again: the last look was before the lock
@@ -235,6 +260,9 @@ class Supervisor:
             self._train(run)
         except Exception as error:  # no error of ours may end the queue
             log_unexpected(_log, f"run {run.id}", error)
+            with self._guard:
+                if (worker := self._worker()) is not None:
+                    worker.kill()
             try:
                 self._finish(run.id, _OUR_ERROR, look_for_version=False)
             except Exception as another:
@@ -257,33 +285,37 @@ class Supervisor:
             if self._stopping.is_set() or self._current.stop:
                 return None
             self._current.worker = WorkerProcess(self._settings, self._home, run.id, run.halvings)
+            self._current.watch = HangWatch(self._settings.hang_seconds)
+            if self._duty < 1:
+                self._tell_duty(self._current)
             return self._current.worker
 
     def _attend(self, worker: WorkerProcess, run: Run) -> RunEnd:
-        attendance = Attendance(self._database, self._home, self._feed, run)
+        assert self._current is not None
+        assert self._current.watch is not None
+        watch = self._current.watch
+        attendance = Attendance(self._database, self._home, self._feed, run, watch)
         _log.info("run %d: worker %d started", run.id, worker.pid)
-        reader = threading.Thread(
-            target=attendance.listen, args=(worker,), name="lorad-worker-reader"
-        )
-        reader.start()
-        exit_code = worker.wait()
-        reader.join()
+        exit_code = attendance.attend(worker)
         with self._guard:
             assert self._current is not None
             self._current.worker = None
-            because = self._current.because
-        worker.close()
-        end = run_end(
-            exit_code,
-            attendance.progress,
-            has_checkpoint=any(self._home.run(run.id).glob("checkpoints/step-*")),
-            daemon_stopping=self._stopping.is_set(),
+            asked, because = self._current.stop, self._current.because
+        if worker.wait(0) is None:
+            _log.error("run %d: worker %d does not end, even killed", run.id, worker.pid)
+            self._undying = worker
+        else:
+            worker.close()
+            _log.info("run %d: worker ended with %d", run.id, exit_code)
+        around = Circumstances(
             log=f"runs/{run.id}/{LOG_NAME}",
+            checkpoint=newest_checkpoint(self._home, run.id),
+            asked=asked,
+            daemon_stopping=self._stopping.is_set(),
+            because=because,
+            hung=attendance.hung,
         )
-        _log.info("run %d: worker ended with %d", run.id, exit_code)
-        if end.status == "interrupted" and because is not None:
-            return RunEnd("interrupted", because)
-        return end
+        return run_end(exit_code, attendance.progress, around)
 
     def _finish(self, run_id: int, end: RunEnd, *, look_for_version: bool = True) -> None:
         while True:
@@ -294,6 +326,7 @@ class Supervisor:
                     self._feed,
                     run_id,
                     end,
+                    retry_seconds=self._settings.retry_seconds,
                     daemon_ends=self._stopping.is_set(),
                     look_for_version=look_for_version,
                 )
@@ -304,3 +337,16 @@ class Supervisor:
                 self._stopping.wait(_DATABASE_RETRY_SECONDS)
             else:
                 return
+
+
+def _seconds_until_one_goes_on(session: Session) -> float | None:
+    """How long to wait for the next run that goes on by itself; None: no run waits."""
+    now = now_ms()
+    waiting = runs.waiting(session)
+    if not waiting:
+        return None
+    ahead = (run.not_before for run in waiting if waits(run.not_before, now))
+    soonest = min((at - now for at in ahead if at is not None), default=None)
+    if soonest is None:
+        return _MOST_WAIT_SECONDS
+    return min(max(soonest / 1000, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)

@@ -55,6 +55,7 @@ class Step(_Event):
     epoch: float
     loss: float
     learning_rate: float
+    seconds: Annotated[float, Field(ge=0)]
 
 
 class Checkpoint(_Event):
@@ -103,11 +104,12 @@ class Stopped(_Event):
 
 
 class Failed(_Event):
-    """The run can't be finished."""
+    """The run can't go on; ``again``: nobody expected that, and another try may go better."""
 
     event: Literal["failed"]
     step: Count | None
     error: str
+    again: bool = False
 
 
 Event = (

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 from service.home import Home
@@ -19,6 +18,7 @@ MOST_LINE_BYTES = 64 * 1024 * 1024
 
 _EXAMPLES_CHANGED = b"examples\n"
 _DUTY = b"duty %.3f\n"
+_SLICE_SECONDS = 0.5
 
 _log = logging.getLogger("lorad.worker")
 
@@ -69,11 +69,13 @@ class WorkerProcess:
             os.close(log)
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._lock = threading.Lock()  # of the signals and the standard input
+        self._lock = threading.Condition()  # of the signals and the standard input
         self._reaped = False  # from then on the id may be another process's
         self._asked_to_stop = False
-        self._deadline = math.inf  # on the monotonic clock
-        self._timers: list[threading.Timer] = []
+        self._killed = False
+        self._patience = math.inf
+        self._ended = threading.Event()
+        threading.Thread(target=self._reap, name="lorad-worker-reaper", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -92,15 +94,20 @@ class WorkerProcess:
                 _log.warning("a line of the worker was longer than %d bytes", MOST_LINE_BYTES)
             whole = ends
 
-    def wait(self) -> int:
-        """Wait for the end, take down what the worker left behind, return its exit code."""
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # its id is not given again yet
-        with self._lock:
-            self._kill_group()
-            self._reaped = True
-            for timer in self._timers:
-                timer.cancel()
-            return self._process.wait()
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Its exit code, once it has ended and what it left behind is taken down.
+
+        None if it hasn't ended after ``seconds``: a process can outlive even SIGKILL, for as long
+        as it waits for a device.
+        """
+        if not self._ended.wait(seconds):
+            return None
+        return self._process.returncode
+
+    @property
+    def killed(self) -> bool:
+        """Whether this end has sent SIGKILL."""
+        return self._killed
 
     def tell_examples_changed(self) -> None:
         """Make the worker look which of its examples still exist. Never waits for it."""
@@ -131,6 +138,7 @@ class WorkerProcess:
         """Kill the process and all of its group."""
         with self._lock:
             if not self._reaped:
+                self._killed = True
                 self._kill_group()
 
     def _tell(self, line: bytes) -> None:
@@ -144,20 +152,35 @@ class WorkerProcess:
                 return  # a full pipe says it already; a closed one has no reader any more
 
     def _kill_within(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        if deadline >= self._deadline:
+        if seconds >= self._patience:
             return
-        self._deadline = deadline
-        timer = threading.Timer(seconds, self._out_of_patience)
-        timer.daemon = True
-        timer.start()
-        self._timers.append(timer)
+        begun, self._patience = math.isfinite(self._patience), seconds
+        if begun:
+            self._lock.notify_all()
+        else:
+            threading.Thread(target=self._lose_patience, daemon=True).start()
 
-    def _out_of_patience(self) -> None:
+    def _lose_patience(self) -> None:
+        # In small slices, of which one at most passes while the daemon itself is suspended or
+        # frozen: its worker was so too, and had no time to stop either.
         with self._lock:
+            while not self._reaped and self._patience > 0:
+                slice_ = min(self._patience, _SLICE_SECONDS)
+                if not self._lock.wait(slice_):
+                    self._patience -= slice_
             if not self._reaped:
                 _log.warning("worker %d did not stop in time and is killed", self.pid)
+                self._killed = True
                 self._kill_group()
+
+    def _reap(self) -> None:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # its id is not given again yet
+        with self._lock:
+            self._kill_group()
+            self._reaped = True
+            self._process.wait()
+            self._lock.notify_all()
+        self._ended.set()
 
     def _kill_group(self) -> None:
         try:

@@ -1,6 +1,9 @@
 """A worker that speaks the real one's protocol and trains nothing.
 
 It reads HOME/script.json for what to do: steps, seconds a step, metrics, and how to misbehave.
+``suffers`` is what befalls it before step ``suffers_at`` (0: while loading), as often as
+``suffers_times`` in one run: a signal's name, `hang`, `failed` (of which ``again`` tells whether to
+try again), or an exit code. Its log has a line of the halvings and of each duty that it was told.
 Like the real one it takes worker.lock, reads the spec and its texts, leaves a checkpoint every five
 steps, goes on from the newest, obeys SIGTERM and the end of its standard input, looks which of its
 examples are gone when something comes there, and publishes a version folder by renaming it.
@@ -31,6 +34,10 @@ DEFAULTS: dict[str, Any] = {
     "active": None,
     "garbage": False,
     "fail_at": None,
+    "suffers": None,
+    "suffers_at": None,
+    "suffers_times": 1,
+    "again": True,
     "exit_code": 0,
     "no_version": False,
     "damaged_version": False,
@@ -62,13 +69,36 @@ class Worker:
             self.stop = self.stop or "SIGTERM"
 
         def watch() -> None:
-            while os.read(0, 4096):
-                self.look.set()
+            for line in sys.stdin:
+                if line == "examples\n":
+                    self.look.set()
+                else:
+                    print(line.strip(), file=sys.stderr, flush=True)
             self.stop = self.stop or "daemon gone"
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN if self.script["deaf"] else on_term)
         if not self.script["deaf"]:
             threading.Thread(target=watch, daemon=True).start()
+
+    def suffer(self, step: int) -> None:
+        """Be killed, crash, fail or hang at the step that the script names."""
+        if self.script["suffers_at"] != step:
+            return
+        counter = self.home / "runs" / str(self.run_id) / "suffered"
+        before = len(counter.read_text()) if counter.exists() else 0
+        if before >= self.script["suffers_times"]:
+            return
+        counter.write_text("x" * (before + 1))
+        match self.script["suffers"]:
+            case "hang":
+                time.sleep(600)
+            case "failed":
+                self.say("failed", step=step - 1, error="a surprise", again=self.script["again"])
+                os._exit(1)
+            case int(code):
+                os._exit(code)
+            case name:
+                os.kill(os.getpid(), signal.Signals[name])
 
     def forget(self, step: int) -> None:
         """Look which examples are gone, as the real worker does between steps."""
@@ -88,6 +118,7 @@ class Worker:
         with Database.open_readonly(self.home / "lorad.db") as database, database.read() as session:
             texts = examples.load_texts(session, self.spec["train_example_ids"])
         assert texts
+        self.suffer(0)
         self.forget(begin or 0)
         self.say(
             "started",
@@ -112,6 +143,7 @@ class Worker:
                 self.say("stopped", step=step - 1, reason=self.stop)
                 return 75
             time.sleep(self.script["step_seconds"])
+            self.suffer(step)
             if self.script["fail_at"] == step:
                 self.say("failed", step=step, error="the loss is not finite")
                 return 1
@@ -226,7 +258,7 @@ def main() -> int:
         return 3
     worker = Worker(arguments.home, arguments.run)
     worker.listen()
-    print("the stand-in works", file=sys.stderr)
+    print(f"the stand-in works, halved {arguments.halvings} times", file=sys.stderr)
     return worker.work()
 
 

@@ -39,7 +39,7 @@ def test_runs_leave_their_history(ready: Daemon) -> None:
         ("run-paused", run_id),
         ("run-resumed", run_id),
         ("run-started", run_id),
-        ("run-interrupted", run_id),
+        ("run-killed", run_id),
         ("run-resumed", run_id),
         ("run-started", run_id),
         ("run-completed", run_id),
@@ -49,7 +49,7 @@ def test_runs_leave_their_history(ready: Daemon) -> None:
         ("run-failed", failed),
     ]
     messages = {entry["kind"]: entry["message"] for entry in about_runs}
-    assert "SIGKILL" in messages["run-interrupted"]
+    assert "SIGKILL" in messages["run-killed"]
     assert messages["run-failed"] == f"run {failed} failed: the loss is not finite"
     assert messages["version-promoted"].startswith("version 1 promoted: ")
     assert {entry["adapter"] for entry in about_runs} == {ready.name}

@@ -5,7 +5,6 @@ import pytest
 
 from api_schemas.runs import Run
 from service.runs.progress import MOST_LOSSES, SECONDS_BETWEEN_WRITES, Progress
-from service.runs.run_end import run_end
 from service.runs.worker_events import Event, EventError, parse
 
 
@@ -37,7 +36,7 @@ def feed(progress: Progress, events: list[Event]) -> list[dict[str, Any]]:
 
 def test_a_storm_of_steps_makes_two_writes_a_second() -> None:
     clock = Clock()
-    progress = Progress([], clock)
+    progress = Progress([], clock=clock)
     writes = 0
     for number in range(1, 1001):  # ten seconds of a hundred steps a second
         clock.now += 0.01
@@ -49,13 +48,13 @@ def test_a_storm_of_steps_makes_two_writes_a_second() -> None:
 
 
 def test_the_last_step_is_not_late() -> None:
-    progress = Progress([], Clock())
+    progress = Progress([], clock=Clock())
     writes = feed(progress, [step(1, total=3), step(2, total=3), step(3, total=3)])
     assert [write["step"] for write in writes] == [1, 3]
 
 
 def test_what_could_not_be_written_stays_due() -> None:
-    progress = Progress([], Clock())
+    progress = Progress([], clock=Clock())
     progress.take(step(4))
     assert progress.due(now=True)["step"] == 4
     progress.take(parse(b'{"event":"phase","run":1,"phase":"exporting"}'))
@@ -66,7 +65,7 @@ def test_what_could_not_be_written_stays_due() -> None:
 
 
 def test_the_loss_curve_stays_small_and_in_order() -> None:
-    progress = Progress([], Clock())
+    progress = Progress([], clock=Clock())
     for number in range(1, 50_001):
         progress.take(step(number))
     losses = progress.due(now=True)["losses"]
@@ -77,7 +76,7 @@ def test_the_loss_curve_stays_small_and_in_order() -> None:
 
 
 def test_steps_that_come_again_replace_what_they_were() -> None:
-    progress = Progress([[1, 3.0], [2, 2.0], [3, 1.5]], Clock())
+    progress = Progress([[1, 3.0], [2, 2.0], [3, 1.5]], clock=Clock())
     progress.take(step(2, loss=2.5))
     assert progress.due(now=True)["losses"] == [[1, 3.0], [2, 2.5]]
 
@@ -103,41 +102,44 @@ def test_what_is_no_event_is_said_to_be_none(line: bytes) -> None:
         parse(line)
 
 
+def checkpoint(number: int) -> Event:
+    return parse(b'{"event":"checkpoint","run":1,"step":%d}' % number)
+
+
+def started(resumed_from: int | None) -> Event:
+    where = b"null" if resumed_from is None else b"%d" % resumed_from
+    return parse(
+        b'{"event":"started","run":1,"total_steps":9,"resumed_from":%s,"engine":{},'
+        b'"exact_resume":true,"exact_resume_reason":null}' % where
+    )
+
+
 @pytest.mark.parametrize(
-    ("code", "checkpoint", "stopping", "status", "words"),
+    ("before", "events", "step", "ends_the_row"),
     [
-        (-9, True, False, "interrupted", "killed by SIGKILL at step 41; trigger again to go on"),
-        (-9, False, False, "interrupted", "killed by SIGKILL at step 41; trigger again to start"),
-        (-11, True, False, "interrupted", "killed by SIGSEGV"),
-        (-64, True, False, "interrupted", "killed by SIGRTMAX"),
-        (-70, True, False, "interrupted", "killed by signal 70"),
-        (75, True, False, "interrupted", "stopped by a request at step 41"),
-        (75, True, True, "interrupted", "the daemon was stopped at step 41"),
-        (3, True, False, "queued", ""),
-        (1, True, False, "failed", "exit code 1 and gave no reason; see LOG"),
-        (2, True, False, "failed", "exit code 2"),
-        (0, True, False, "failed", "left no whole version; see LOG"),
+        (None, [checkpoint(0)], 0, True),
+        (None, [started(None)], None, False),
+        (5, [started(5)], 5, False),
+        (5, [started(5), checkpoint(5)], 5, False),
+        (5, [started(5), checkpoint(6)], 6, True),
+        (5, [started(8)], 8, True),  # the daemon was dead when that one was written
+        (5, [started(2)], 2, False),  # the newest was damaged
+        (5, [started(2), checkpoint(4)], 4, True),
     ],
 )
-def test_every_exit_has_its_meaning(
-    code: int, checkpoint: bool, stopping: bool, status: str, words: str
+def test_only_a_new_checkpoint_ends_a_row_of_kills(
+    before: int | None, events: list[Event], step: int | None, ends_the_row: bool
 ) -> None:
-    progress = Progress([], Clock())
-    progress.take(step(41))
-    end = run_end(code, progress, has_checkpoint=checkpoint, daemon_stopping=stopping, log="LOG")
-    assert end.status == status
-    assert words in (end.reason or "")
-
-
-def test_the_workers_own_reason_is_told() -> None:
-    progress = Progress([], Clock())
-    progress.take(parse(b'{"event":"failed","run":1,"step":null,"error":"no such base"}'))
-    end = run_end(1, progress, has_checkpoint=False, daemon_stopping=False, log="LOG")
-    assert (end.status, end.reason) == ("failed", "no such base")
+    progress = Progress([], before, Clock())
+    for event in events:
+        progress.take(event)
+    due = progress.due(now=True)
+    assert due["checkpoint_step"] == step
+    assert due.get("kills") == (0 if ends_the_row else None)
 
 
 def test_what_is_forgotten_is_a_total_and_written_at_once() -> None:
-    progress = Progress([], Clock())
+    progress = Progress([], clock=Clock())
     lines = [b'{"event":"forgot","run":1,"total":%d,"step":4}' % total for total in (2, 5, 5)]
     assert feed(progress, [parse(line) for line in lines]) == [
         {"forgotten": 2},

@@ -1,135 +1,57 @@
-"""Runs from the trigger to their end, with a stand-in worker that speaks the real protocol."""
+"""Workers that are killed, crash, hang or stop: what becomes of their runs, by real signals."""
 
-import json
 import os
 import signal
 import time
-import zipfile
-from io import BytesIO
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.service.daemon import Daemon, add_stand_in_model, holding, is_alive, kill, until
+from tests.service.daemon import Daemon, add_stand_in_model, holding, kill, until
 
 
-def test_a_run_becomes_an_active_version(ready: Daemon) -> None:
-    assert "nobody has asked" in ready.adapter()["not_training_because"]
-    run_id = ready.train()
-    run = ready.wait_until_ended(run_id)
-    assert (run["status"], run["error"], run["version"]) == ("completed", None, 1)
-    assert (run["step"], run["total_steps"]) == (12, 12)
-    assert [step for step, _ in run["losses"]] == list(range(1, 13))
-    assert run["loss"] == pytest.approx(2 / 12)
-    assert run["engine"]["engine"] == "stand_in"
-    assert run["started_at"] <= run["finished_at"]
-    adapter = ready.adapter()
-    counts = adapter["examples"]
-    assert (counts["train"], counts["holdout"]) == (10, 40)
-    assert (counts["pending"], counts["used"], counts["expired"]) == (0, 10, 0)
-    assert adapter["current_run"] is None
-    assert adapter["active_version"]["number"] == 1
-    assert "version 1 was trained on all 10" in adapter["not_training_because"]
-    [version] = ready.http.get(ready.path("/versions")).json()["versions"]
-    assert (version["verdict"], version["active"], version["run"]) == ("promoted", True, run_id)
-    assert "0.4000" in version["verdict_reason"]
-    assert "holdout_rows" not in version
-    detail = ready.http.get(ready.path("/versions/1")).json()
-    assert len(detail["holdout_rows"]) == 40
-    assert version == {key: value for key, value in detail.items() if key != "holdout_rows"}
-    assert ready.http.get(ready.path("/runs")).json()["runs"][0]["version"] == 1
-    assert "the stand-in works" in (ready.home / f"runs/{run_id}/worker.log").read_text()
+@pytest.fixture(scope="module")
+def soon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon whose runs go on by themselves after a moment."""
+    home = tmp_path_factory.mktemp("soon") / "home"
+    add_stand_in_model(home)
+    with Daemon(home, environment={"LORAD_RETRY_SECONDS": "0.2"}) as daemon:
+        yield daemon
 
 
-def test_the_spec_is_what_the_contract_says(own: Daemon) -> None:
-    run_id = own.train(training={"steps": 7, "learning_rate": None, "seed": 5})
-    own.wait_until_ended(run_id)
-    spec = json.loads((own.home / f"runs/{run_id}/spec.json").read_text())
-    assert spec == {
-        "spec_version": 1,
-        "run_id": run_id,
-        "adapter_id": 1,
-        "adapter": "phone",
-        "client": "owner",
-        "method": "first_order",
-        "model": {"name": "tiny", "base_hash": "sha256:tiny"},
-        "rank": 8,
-        "alpha": 16.0,
-        "targets": [
-            "q_proj",
-            "k_proj",
-            "v_proj",
-            "o_proj",
-            "gate_proj",
-            "up_proj",
-            "down_proj",
-        ],
-        "use_rslora": False,
-        "labels": ["now", "later"],
-        "max_tokens": 512,
-        "too_long": "refuse",
-        "train_example_ids": list(range(1, 11)),
-        "holdout_example_ids": list(range(11, 51)),
-        "active_version": None,
-        "training": {
-            "seed": 5,
-            "batch_size": 8,
-            "epochs": 2.0,
-            "steps": 7,
-            "learning_rate": None,
-            "schedule": "linear",
-            "warmup_fraction": 0.1,
-            "max_grad_norm": 1.0,
-            "weight_decay": 0.0,
-            "checkpoint_every_steps": 10,
-            "checkpoint_every_seconds": 120,
-            "micro_batch_tokens": 512,
-            "recompute": True,
-        },
-        "engine": "auto",
-        "threads": 1,
-    }
-    second = own.train()
-    own.wait_until_ended(second)
-    spec = json.loads((own.home / f"runs/{second}/spec.json").read_text())
-    assert spec["active_version"] == f"adapters/1/versions/run-{run_id:08d}"
+def prepared(daemon: Daemon, name: str, **script: Any) -> Daemon:
+    daemon.name = name
+    daemon.script(**script)
+    daemon.create_adapter()
+    daemon.post_examples()
+    return daemon
 
 
-def test_the_download_is_a_zip_and_always_the_same(ready: Daemon) -> None:
-    run_id = ready.train()
-    ready.wait_until_ended(run_id)
-    path = ready.path("/versions/1/download")
-    first, second = ready.http.get(path), ready.http.get(path, params={"format": "peft"})
-    assert first.status_code == 200
-    assert first.headers["content-type"] == "application/zip"
-    assert first.headers["content-length"] == str(len(first.content))
-    assert first.content == second.content
-    with zipfile.ZipFile(BytesIO(first.content)) as archive:
-        assert archive.testzip() is None
-        assert archive.namelist() == [
-            "README.md",
-            "adapter_config.json",
-            "adapter_model.safetensors",
-        ]
-        assert archive.read("adapter_model.safetensors") == b"weights " * 40_000
-        for entry in archive.infolist():
-            assert entry.compress_type == zipfile.ZIP_STORED
-            assert not entry.flag_bits & 0x08  # sizes stand before the data, not behind it
-    [readme] = ready.home.glob(f"adapters/*/versions/run-{run_id:08d}/README.md")
-    readme.unlink()
-    assert ready.http.get(path).status_code == 410
+def kinds(daemon: Daemon, run_id: int) -> list[str]:
+    """The kinds of the run's own history rows, oldest first, without those of checkpoints."""
+    rows = daemon.http.get("/v1/history", params={"adapter": daemon.name}).json()["entries"]
+    found = [row["kind"] for row in reversed(rows) if row["run"] == run_id]
+    return [kind for kind in found if kind.startswith("run-") and kind != "run-checkpoint"]
 
 
-def test_a_killed_worker_is_interrupted_and_goes_on(ready: Daemon) -> None:
+def ended(daemon: Daemon, run_id: int) -> dict[str, Any]:
+    """The run once it can't go on any more."""
+    return daemon.wait_for(run_id, lambda run: run["finished_at"] is not None)
+
+
+def test_a_killed_worker_is_interrupted_and_goes_on_when_asked(ready: Daemon) -> None:
     ready.script(steps=40, step_seconds=0.1)
     run_id = ready.train()
     ready.wait_for(run_id, lambda run: run["step"] >= 7)
     kill(ready.worker_pid())
     run = ready.wait_until_ended(run_id)
     assert run["status"] == "interrupted"
-    assert run["error"].startswith("killed by SIGKILL at step ")
-    assert "from its last checkpoint" in run["error"]
+    assert run["error"].startswith(f"killed by SIGKILL at step {run['step']}; goes on by itself ")
+    assert f"from step {run['checkpoint_step']} after " in run["error"]
+    assert run["goes_on_at"] > run["created_at"]
+    assert run["setbacks"] == {"kills": 1, "crashes": 0, "halvings": 0}
     adapter = ready.adapter()
     assert adapter["current_run"]["id"] == run_id
     assert "killed by SIGKILL" in adapter["not_training_because"]
@@ -137,6 +59,7 @@ def test_a_killed_worker_is_interrupted_and_goes_on(ready: Daemon) -> None:
     assert response.status_code == 409
     ready.script(steps=40, step_seconds=0.01)
     assert ready.train() == run_id
+    assert ready.run(run_id)["goes_on_at"] is None
     run = ready.wait_until_ended(run_id)
     assert (run["status"], run["version"], run["error"]) == ("completed", 1, None)
     assert run["resumed_from"] >= 5
@@ -149,7 +72,79 @@ def test_killed_before_its_first_checkpoint_says_so(ready: Daemon) -> None:
     ready.wait_for(run_id, lambda run: run["step"] >= 1)
     kill(ready.worker_pid())
     run = ready.wait_until_ended(run_id)
-    assert "start it over" in run["error"]
+    assert "goes on by itself from the start" in run["error"]
+    assert run["checkpoint_step"] is None
+
+
+def test_kills_never_fail_a_run_and_three_in_a_row_slow_it(soon: Daemon) -> None:
+    prepared(soon, "killed", steps=12, suffers="SIGKILL", suffers_at=8, suffers_times=4)
+    run_id = soon.train()
+    run = ended(soon, run_id)
+    assert (run["status"], run["resumed_from"], run["error"]) == ("completed", 5, None)
+    assert run["setbacks"] == {"kills": 0, "crashes": 0, "halvings": 1}
+    log = (soon.home / f"runs/{run_id}/worker.log").read_text()
+    assert [log.count(f"halved {times} times") for times in (0, 1, 2)] == [3, 2, 0]
+    killed = ["run-killed", "run-started"]
+    assert kinds(soon, run_id) == [
+        "run-queued",
+        "run-started",
+        *killed * 2,
+        "run-slowed",
+        *killed * 2,
+        "run-completed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("suffers", "cause"),
+    [
+        ("SIGSEGV", "SIGSEGV; see runs/"),
+        ("failed", "a surprise"),
+        (5, "exit code 5 without a reason; see runs/"),
+    ],
+)
+def test_three_crashes_at_one_step_fail_it_with_the_cause(
+    soon: Daemon, suffers: str | int, cause: str
+) -> None:
+    prepared(soon, f"crashing-{suffers}".lower(), suffers=suffers, suffers_at=8, suffers_times=3)
+    run_id = soon.train()
+    run = ended(soon, run_id)
+    assert run["status"] == "failed"
+    assert run["error"].startswith(f"three times at step 7: {cause}")
+    assert run["setbacks"]["crashes"] == 3
+    assert run["error"] in soon.adapter()["not_training_because"]
+    crashed = ["run-started", "run-crashed"]
+    assert kinds(soon, run_id) == ["run-queued", *crashed * 3, "run-failed"]
+    assert not (soon.home / f"runs/{run_id}/checkpoints").exists()
+
+
+def test_two_crashes_do_not_fail_it(soon: Daemon) -> None:
+    prepared(soon, "shaky", suffers="SIGBUS", suffers_at=8, suffers_times=2)
+    run = ended(soon, soon.train())
+    assert (run["status"], run["version"]) == ("completed", 1)
+    assert [step for step, _ in run["losses"]] == list(range(1, 13))
+
+
+def test_crashes_while_loading_fail_it_too(soon: Daemon) -> None:
+    prepared(soon, "unloadable", suffers=2, suffers_at=0, suffers_times=3)
+    run = ended(soon, soon.train())
+    assert run["error"].startswith("three times while loading: exit code 2")
+
+
+def test_a_failure_whose_cause_would_come_again_is_one_at_once(soon: Daemon) -> None:
+    prepared(soon, "hopeless", suffers="failed", suffers_at=8, again=False, suffers_times=9)
+    run = ended(soon, soon.train())
+    assert (run["status"], run["error"]) == ("failed", "a surprise")
+
+
+@pytest.mark.parametrize("ending", [76, "SIGTERM"])
+def test_a_stop_that_nobody_asked_for_goes_on(soon: Daemon, ending: str | int) -> None:
+    prepared(soon, f"stopped-{ending}".lower(), suffers=ending, suffers_at=8, steps=30)
+    run_id = soon.train()
+    run = ended(soon, run_id)
+    assert run["status"] == "completed"
+    assert run["setbacks"] == {"kills": 0, "crashes": 0, "halvings": 0}
+    assert "run-interrupted" in kinds(soon, run_id)
 
 
 def test_a_worker_asked_to_stop_is_interrupted_in_order(ready: Daemon) -> None:
@@ -159,7 +154,17 @@ def test_a_worker_asked_to_stop_is_interrupted_in_order(ready: Daemon) -> None:
     os.kill(ready.worker_pid(), signal.SIGTERM)
     run = ready.wait_until_ended(run_id)
     assert run["status"] == "interrupted"
-    assert run["error"].startswith("stopped by SIGTERM at step ")
+    assert run["error"].startswith(f"stopped by SIGTERM at step {run['step']}; goes on by itself")
+    assert run["checkpoint_step"] == run["step"]
+
+
+def test_a_run_goes_on_from_the_checkpoint_of_a_stop_without_being_asked(soon: Daemon) -> None:
+    prepared(soon, "stopping", steps=60, step_seconds=0.05)
+    run_id = soon.train()
+    soon.wait_for(run_id, lambda run: run["step"] >= 7)
+    os.kill(soon.worker_pid(), signal.SIGTERM)
+    run = soon.wait_for(run_id, lambda run: run["resumed_from"] is not None)
+    assert run["resumed_from"] >= 7
 
 
 def test_a_failed_run_says_why_and_a_new_one_starts(ready: Daemon) -> None:
@@ -175,91 +180,17 @@ def test_a_failed_run_says_why_and_a_new_one_starts(ready: Daemon) -> None:
     assert ready.wait_until_ended(second)["status"] == "completed"
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ({"no_version": True}, "left no whole version; see runs/"),
-        ({"no_version": True, "exit_code": 5}, "exit code 5"),
-        ({"damaged_version": True}, "README.md has SHA-256"),
-    ],
-)
-def test_an_end_without_a_whole_version_is_a_failure(
-    ready: Daemon, script: dict[str, Any], words: str
-) -> None:
-    ready.script(**script)
-    run = ready.wait_until_ended(ready.train())
-    assert run["status"] == "failed"
-    assert words in run["error"]
-    assert ready.adapter()["active_version"] is None
-    assert ready.adapter()["examples"]["used"] == 0
-
-
-def test_malformed_lines_are_survived(ready: Daemon) -> None:
-    ready.script(garbage=True)
-    run = ready.wait_until_ended(ready.train())
-    assert (run["status"], run["version"]) == ("completed", 1)
-    assert ready.log().count("not an event") >= 8
-    assert "xxxx" not in ready.log()
-
-
-def test_a_worker_killed_right_after_publishing_has_finished(ready: Daemon) -> None:
-    ready.script(die_after_version=True)
-    run = ready.wait_until_ended(ready.train())
-    assert (run["status"], run["version"], run["error"]) == ("completed", 1, None)
-
-
-def test_what_a_worker_leaves_behind_is_taken_down(ready: Daemon) -> None:
-    """A child that keeps the worker's pipe open must not keep the next run waiting."""
-    ready.script(leave_child=True)
-    assert ready.wait_until_ended(ready.train())["status"] == "completed"
+def test_another_run_need_not_wait_for_one_that_backs_off(ready: Daemon) -> None:
+    ready.script(suffers="SIGKILL", suffers_at=3)
+    first = ready.train()
+    assert ready.wait_until_ended(first)["status"] == "interrupted"
+    name = ready.name
+    ready.create_adapter(f"{name}-b")
+    ready.post_examples(f"{name}-b")
     ready.script()
-    assert ready.wait_until_ended(ready.train(), seconds=20)["status"] == "completed"
-
-
-def test_runs_are_paged_newest_first(ready: Daemon) -> None:
-    made = []
-    for _ in range(3):
-        made.append(ready.train())
-        ready.wait_until_ended(made[-1])
-    first = ready.http.get(ready.path("/runs"), params={"limit": 2}).json()
-    assert [run["id"] for run in first["runs"]] == made[:0:-1]
-    assert [run["version"] for run in first["runs"]] == [3, 2]
-    query = {"limit": 2, "cursor": first["next"]}
-    second = ready.http.get(ready.path("/runs"), params=query).json()
-    assert ([run["id"] for run in second["runs"]], second["next"]) == (made[:1], None)
-    for bad in ("garbage", first["next"] + "=", "cnVuczotMQ"):
-        response = ready.http.get(ready.path("/runs"), params={"cursor": bad})
-        assert response.status_code == 422
-        assert response.json()["errors"][0]["field"] == "query.cursor"
-
-
-def test_a_second_trigger_is_refused_while_one_is_under_way(ready: Daemon) -> None:
-    ready.script(steps=100, step_seconds=0.05)
-    run_id = ready.train()
-    response = ready.http.post(ready.path("/runs"), json={})
-    assert response.status_code == 409
-    assert f"run {run_id}" in response.json()["detail"]
-    ready.wait_for(run_id, lambda run: run["status"] == "running")
-    assert ready.http.post(ready.path("/runs")).status_code == 409
-    assert ready.adapter()["not_training_because"] is None
-
-
-def test_one_adapter_after_the_other(ready: Daemon) -> None:
-    ready.create_adapter("mail")
-    ready.post_examples("mail")
-    ready.script(steps=20, step_seconds=0.05)
-    first, second = ready.train(), ready.train("mail")
-    until(lambda: ready.run(first)["status"] == "running")
-    assert ready.run(second)["status"] == "queued"
-    why = ready.adapter("mail")["not_training_because"]
-    assert f"run {second} waits for another training" in why
-    assert str(first) not in why.replace(str(second), "")
-    seen = set()
-    while ready.run(second)["status"] in ("queued", "running"):
-        seen.add((ready.run(first)["status"], ready.run(second)["status"]))
-        time.sleep(0.02)
-    assert ("running", "running") not in seen
-    assert ready.run(first)["version"] == ready.run(second)["version"] == 1
+    second = ready.train(f"{name}-b")
+    assert ready.wait_until_ended(second)["status"] == "completed"
+    assert ready.run(first)["status"] == "interrupted"
 
 
 def test_another_holder_of_the_worker_lock_is_waited_for(ready: Daemon) -> None:
@@ -270,144 +201,11 @@ def test_another_holder_of_the_worker_lock_is_waited_for(ready: Daemon) -> None:
     assert ready.wait_until_ended(run_id)["status"] == "completed"
 
 
-def test_a_stopped_daemon_lets_the_worker_checkpoint(own: Daemon) -> None:
-    own.script(steps=1000, step_seconds=0.05)
-    run_id = own.train()
-    own.wait_for(run_id, lambda run: run["step"] >= 2)
-    worker = own.worker_pid()
-    assert own.stop() == 0
-    assert not is_alive(worker)
-    assert not (own.home / "daemon.json").exists()
-    own.start()
-    run = own.run(run_id)
-    assert run["status"] == "interrupted"
-    assert run["error"].startswith("the daemon was stopped at step ")
-    assert list((own.home / f"runs/{run_id}/checkpoints").iterdir())
-
-
-def test_a_deaf_worker_is_killed_when_the_daemon_stops(home: Path) -> None:
-    with Daemon(home, environment={"LORAD_STOP_SECONDS": "1"}) as daemon:
-        daemon.create_adapter()
-        daemon.post_examples()
-        daemon.script(steps=1000, step_seconds=0.05, deaf=True)
+def test_the_wait_doubles_with_every_kill(home: Path) -> None:
+    with Daemon(home, environment={"LORAD_RETRY_SECONDS": "0.5"}) as daemon:
+        prepared(daemon, "phone", suffers="SIGKILL", suffers_at=3, suffers_times=3)
         run_id = daemon.train()
-        daemon.wait_for(run_id, lambda run: run["step"] >= 2)
-        worker = daemon.worker_pid()
-        assert daemon.stop() == 0
-        assert not is_alive(worker)
-        daemon.start()
-        assert "SIGKILL" in daemon.run(run_id)["error"]
-
-
-def test_a_killed_daemon_takes_its_worker_along(own: Daemon) -> None:
-    own.script(steps=1000, step_seconds=0.05)
-    run_id = own.train()
-    own.wait_for(run_id, lambda run: run["step"] >= 2)
-    worker = own.worker_pid()
-    own.kill()
-    until(lambda: not is_alive(worker))
-    own.start()
-    run = own.run(run_id)
-    assert run["status"] == "interrupted"
-    assert "the daemon ended" in run["error"]
-    own.script()
-    own.train()
-    assert own.wait_until_ended(run_id)["status"] == "completed"
-
-
-def test_a_version_without_a_row_is_adopted_at_start(own: Daemon) -> None:
-    """The daemon is killed; its worker, deaf, publishes all the same; the next daemon finds it."""
-    own.script(steps=15, step_seconds=0.1, deaf=True)
-    run_id = own.train()
-    own.wait_for(run_id, lambda run: run["step"] >= 2)
-    worker = own.worker_pid()
-    own.kill()
-    until(lambda: not is_alive(worker))
-    assert (own.home / f"adapters/1/versions/run-{run_id:08d}").is_dir()
-    own.start()
-    run = own.run(run_id)
-    assert (run["status"], run["version"]) == ("completed", 1)
-    assert own.adapter()["active_version"]["number"] == 1
-    assert own.adapter()["examples"]["used"] == 10
-
-
-def test_a_damaged_version_is_not_adopted_at_start(own: Daemon) -> None:
-    own.script(steps=15, step_seconds=0.1, deaf=True, damaged_version=True)
-    run_id = own.train()
-    own.wait_for(run_id, lambda run: run["step"] >= 2)
-    worker = own.worker_pid()
-    own.kill()
-    until(lambda: not is_alive(worker))
-    own.start()
-    assert own.run(run_id)["status"] == "interrupted"
-    assert own.http.get("/v1/adapters/phone/versions").json()["versions"] == []
-    assert "README.md has SHA-256" in own.log()
-
-
-def test_a_queued_run_is_started_by_the_next_daemon(own: Daemon) -> None:
-    with holding(own.home / "worker.lock"):
-        run_id = own.train()
-        own.stop()
-    own.start()
-    assert own.wait_until_ended(run_id)["status"] == "completed"
-
-
-def test_a_worse_version_never_becomes_active(ready: Daemon) -> None:
-    ready.wait_until_ended(ready.train())
-    measured = {"loss": 0.9, "label_nll": 0.9, "accuracy": 0.8}
-    ready.script(after=measured, active={"loss": 0.5, "label_nll": 0.4, "accuracy": 0.9})
-    ready.wait_until_ended(ready.train())
-    better, few = {"loss": 0.3, "label_nll": 0.2, "accuracy": 0.9}, 29
-    ready.script(after=better, active=measured, holdout=few)
-    ready.wait_until_ended(ready.train())
-    listed = ready.http.get(ready.path("/versions")).json()["versions"]
-    assert [(v["number"], v["verdict"], v["active"]) for v in listed] == [
-        (3, "insufficient", False),
-        (2, "rejected", False),
-        (1, "promoted", True),
-    ]
-    ready.script(after=better, active={"loss": 0.5, "label_nll": 0.4, "accuracy": 0.9})
-    ready.wait_until_ended(ready.train())
-    assert ready.adapter()["active_version"]["number"] == 4
-
-
-@pytest.mark.parametrize("change", ["gone", "another"])
-def test_a_base_model_that_changed_is_refused_naming_both(own: Daemon, change: str) -> None:
-    folder = own.home / "models" / "tiny"
-    if change == "gone":
-        folder.rename(own.home / "models" / "other")
-    else:
-        add_stand_in_model(own.home, base_hash="sha256:another")
-    response = own.http.post("/v1/adapters/phone/runs", json={})
-    assert response.status_code == 409
-    detail = response.json()["detail"]
-    words = ["tiny"] if change == "gone" else ["sha256:tiny", "sha256:another"]
-    assert all(word in detail for word in words)
-    assert detail == own.adapter()["not_training_because"]
-
-
-def test_a_run_without_training_examples_is_refused(shared: Daemon) -> None:
-    shared.create_adapter("measured-only")
-    shared.post_examples("measured-only", train=0, holdout=3)
-    response = shared.http.post("/v1/adapters/measured-only/runs", json={})
-    assert response.status_code == 409
-    reason = shared.adapter("measured-only")["not_training_because"]
-    assert "no training examples" in reason
-
-
-def test_logs_hold_no_text_of_an_example(own: Daemon) -> None:
-    canary = "canary-5f3a"
-    good = {"input": f"{canary} in", "label": "now", "external_id": canary}
-    path = "/v1/adapters/phone/examples"
-    assert own.http.post(path, json=good).status_code == 201
-    for bad in ({"label": canary}, {canary: 1}, {"input": canary + "\0"}, {"split": canary}):
-        assert own.http.post(path, json=good | bad).status_code == 422
-    own.http.get(f"/v1/adapters/{canary}")
-    own.http.get(f"/{canary}?{canary}={canary}")
-    own.http.post(path, content=f'{{"input": "{canary}'.encode())
-    run_id = own.train()
-    own.wait_until_ended(run_id)
-    assert canary not in own.log()
-    assert canary not in (own.home / f"runs/{run_id}/worker.log").read_text()
-    own.stop()
-    assert canary not in own.log()
+        began = time.monotonic()
+        run = ended(daemon, run_id)
+        assert run["status"] == "completed"
+        assert time.monotonic() - began >= 0.5 + 1 + 2

@@ -52,9 +52,11 @@ def test_begun_runs_go_first(database: Database, adapter: Adapter) -> None:
         runs.start(session, begun)
         runs.end(session, begun, "interrupted", "killed")
         fresh = runs.enqueue(session, other.id)
-        assert runs.next_queued(session) is fresh
+        assert list(runs.waiting(session)) == [begun, fresh]
+        runs.end(session, begun, "paused", "asked for")
+        assert list(runs.waiting(session)) == [fresh]
         runs.requeue(session, begun)
-        assert runs.next_queued(session) is begun
+        assert list(runs.waiting(session)) == [begun, fresh]
 
 
 def test_finished_and_vanished_runs_are_told_from_the_others(
