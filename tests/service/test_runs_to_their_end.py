@@ -122,7 +122,7 @@ def test_the_download_is_a_zip_and_always_the_same(ready: Daemon) -> None:
     ("script", "words"),
     [
         ({"no_version": True}, "left no whole version; see runs/"),
-        ({"after": {"loss": float("nan")}}, "NaN"),
+        ({"after": {"loss": float("nan")}}, "values that no field can take"),
         ({"damaged_version": True}, "README.md has SHA-256"),
     ],
 )
