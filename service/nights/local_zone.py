@@ -39,9 +39,7 @@ def _look(before: tzinfo | None) -> tzinfo:
     try:
         zone = _named_zone()
         complaint = None
-    except (
-        Exception
-    ) as error:  # tzlocal reads a dozen formats, and promises no exceptions of its own
+    except Exception as error:  # tzlocal reads a dozen formats, and may raise whatever it likes
         zone = timezone(timedelta(seconds=time.localtime().tm_gmtoff))
         words = error.args[0] if isinstance(error, KeyError) and error.args else error
         complaint = " ".join(str(words).split())

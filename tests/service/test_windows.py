@@ -109,6 +109,24 @@ seconds = st.one_of(
 )
 
 
+@given(some_windows, changes, seconds)
+def test_until_the_last_end_it_is_never_closed(
+    windows: list[Window], change: tuple[tuple[str, str], date], offset: int
+) -> None:
+    (name, _), around = change
+    zone = ZoneInfo(name)
+    now = datetime.combine(around, time(), UTC) + timedelta(seconds=offset)
+    until = open_until(windows, now, zone)
+    if until is None:
+        week = [now + hour * timedelta(hours=1) for hour in range(1, 8 * 24)]
+        are_open = [opening(windows, instant, zone) is not None for instant in (now, *week)]
+        assert all(are_open) or not are_open[0]
+    else:
+        assert opening(windows, until, zone) is None
+        ends = {one.ends for one in oracle(windows, name, around) if now < one.ends < until}
+        assert all(opening(windows, end, zone) for end in {now, *ends})
+
+
 @settings(max_examples=400)
 @given(some_windows, changes, seconds)
 def test_is_open_exactly_when_the_clock_says_so(
