@@ -213,7 +213,8 @@ def test_a_window_inside_the_skipped_hour_waits_for_the_next_day() -> None:
     found = next_opening(small, now, BERLIN)
     assert found is not None
     assert found.key == "2026-03-30 02:15"
-    on_sundays = next_opening([window("02:15", "02:45", "sun")], now, BERLIN)
+    week_before = at(BERLIN, "2026-03-22 03:00")
+    on_sundays = next_opening([window("02:15", "02:45", "sun")], week_before, BERLIN)
     assert on_sundays is not None
     assert on_sundays.key == "2026-04-05 02:15"
     jump = at(BERLIN, "2026-03-29 03:00")
