@@ -1,7 +1,5 @@
 """Why a reading can't be relied on. The sensors refuse nonsense already; gates don't trust that."""
 
-import math
-
 from service.sensors.readings import Reading, Value
 
 
@@ -20,7 +18,7 @@ def doubt(
     least, most = plausible
     if reading.value is None:
         return reading.why or f"{said_by} says nothing"
-    if not (math.isfinite(reading.value) and least <= reading.value <= most):
+    if not least <= reading.value <= most:  # NaN is not, either
         return f"{said_by} says {reading.value:g}, which can't be"
     age = reading.age(now)
     if age is None:
