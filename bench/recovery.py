@@ -65,7 +65,11 @@ def main() -> int:
     parser.add_argument("--worker", default=WORKER, help="a module that notes as this one does")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lorad-bench-", dir=options.folder) as scratch:
-        found = measure(Path(scratch), options.kills, options.seed, options.worker)
+        try:
+            found = measure(Path(scratch), options.kills, options.seed, options.worker)
+        except BenchError as error:
+            print(f"bench.recovery: {error}", file=sys.stderr)
+            return 1
     if options.json:
         print(json.dumps(found))
     else:

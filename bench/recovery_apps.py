@@ -45,7 +45,7 @@ class Told:
     sent: set[tuple[str, str, str]] = field(default_factory=set)
     """Every example that was ever sent, answered or not."""
     versions: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
-    """``{(adapter, number): (run, SHA-256 of its adapter_model.safetensors)}`` as downloaded."""
+    """``{(adapter, number): (run, SHA-256 of its zip)}`` as downloaded."""
     inexact: set[int] = field(default_factory=set)
     """Runs whose version says that it isn't what one without kills would have been."""
     runs: dict[int, str] = field(default_factory=dict)
@@ -192,19 +192,21 @@ def create_adapters(connection: Connection, model: str, adapters: tuple[str, ...
         connection.expect(201, "POST", "/v1/adapters", body)
 
 
-def download_sha256(connection: Connection, adapter: str, number: int) -> str:
-    """The hash of the weights that an app would download, as far as they are whole.
+def download_sha256(connection: Connection, name: str, number: int) -> str:
+    """The hash of the zip that an app would download.
 
     Raises:
         BenchError: there is no such version.
-        zipfile.BadZipFile: it isn't whole.
+        zipfile.BadZipFile: a file isn't whole.
     """
-    path = f"/v1/adapters/{adapter}/versions/{number}/download"
+    path = f"/v1/adapters/{name}/versions/{number}/download"
     reply = connection.request("GET", path)
     if reply.status != 200:
         raise BenchError(f"GET {path}: {reply.status} {reply.body[:500]!r}")
     with zipfile.ZipFile(io.BytesIO(reply.body)) as archive:
-        return hashlib.sha256(archive.read("adapter_model.safetensors")).hexdigest()
+        if (damaged := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"{damaged} of {name} {number} is damaged")
+    return hashlib.sha256(reply.body).hexdigest()
 
 
 def _prefixed(prefix: str) -> Iterator[dict[str, str]]:
