@@ -151,8 +151,6 @@ class Owner(Background):
             if run["status"] not in ("queued", "running", "interrupted", "completed"):
                 raise BenchError(f"run {run['id']} is {run['status']}: {run['error']}")
         unfinished = bool(newest) and newest[0]["status"] != "completed"
-        if newest and newest[0]["status"] == "interrupted":
-            connection.expect(202, "POST", f"{path}/runs", {})
         if asking and not unfinished:
             training = {"steps": self._steps, "batch_size": 2, "seed": next(self._seeds)}
             connection.expect(202, "POST", f"{path}/runs", {"training": training})
