@@ -139,17 +139,17 @@ class Owner(Background):
 
     def _look(self, connection: Connection, name: str, asking: bool) -> bool:
         path = f"/v1/adapters/{name}"
+        newest = connection.expect(200, "GET", f"{path}/runs")["runs"][:1]
+        for run in newest:
+            self.told.runs[run["id"]] = name
+            if run["status"] not in ("queued", "running", "interrupted", "completed"):
+                raise BenchError(f"run {run['id']} is {run['status']}: {run['error']}")
         for version in connection.expect(200, "GET", f"{path}/versions")["versions"]:
             if (name, version["number"]) not in self.told.versions:
                 digest = download_sha256(connection, name, version["number"])
                 self.told.versions[name, version["number"]] = version["run"], digest
                 if not version["exact_resume"]:
                     self.told.inexact.add(version["run"])
-        newest = connection.expect(200, "GET", f"{path}/runs")["runs"][:1]
-        for run in newest:
-            self.told.runs[run["id"]] = name
-            if run["status"] not in ("queued", "running", "interrupted", "completed"):
-                raise BenchError(f"run {run['id']} is {run['status']}: {run['error']}")
         unfinished = bool(newest) and newest[0]["status"] != "completed"
         if asking and not unfinished:
             training = {"steps": self._steps, "batch_size": 2, "seed": next(self._seeds)}
