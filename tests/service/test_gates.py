@@ -5,6 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from api_schemas.gates import GATES, GateName
+from service.gates.changes import changes
 from service.gates.gatekeeper import Gatekeeper, gate_answers
 from service.gates.limits import Limits
 from service.gates.verdict import GateVerdict
@@ -326,6 +327,35 @@ def test_verdicts_that_are_older_than_readings_may_be_let_nothing_train() -> Non
     assert keeper.refusal(override=False) is None
     now += 1
     assert "read 181 s ago" in (keeper.refusal(override=True) or "")
+
+
+def test_changes_are_told_once_with_all_that_decided() -> None:
+    keeper = Gatekeeper(Limits())
+
+    def look(now: float, **said: Any) -> list[tuple[str, str]]:
+        before = keeper.verdicts
+        return list(changes(before, keeper.update(readings(now - 7, **said), now, training=False)))
+
+    first = look(1000, plugged=False)
+    assert [kind for kind, _ in first] == ["gate-closed"] + 5 * ["gate-opened"]
+    assert first[0][1] == (
+        "charging is closed, train:override passes (reading no, limit yes, 7 s old): "
+        "no charger is connected, and training needs one"
+    )
+    assert first[1][1] == (
+        "level is open (reading 90 %, limit 80 %, 7 s old): the battery's charge is 90 %"
+    )
+    assert look(1030, plugged=False, level=91.0) == []
+    assert look(1060, plugged=None) == [
+        (
+            "gate-closed",
+            "charging is closed (reading none, limit yes, 7 s old): whether a charger is connected "
+            "is not known: no answer in 5 s, and training needs one",
+        )
+    ]
+    [(kind, message)] = look(1090, plugged=None, storage=MIB)
+    assert kind == "gate-closed"
+    assert message.startswith("storage is closed (reading 1 MiB, limit 1024 MiB, 7 s old): ")
 
 
 def test_the_answer_of_the_api_is_the_verdict() -> None:
