@@ -1,9 +1,11 @@
 """GET /v1/device."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from service import device
 from tests.service.apps import pair
+from tests.service.battery_program import BatteryProgram
 from tests.service.daemon import Daemon, holding, until
 
 
@@ -42,6 +44,33 @@ def test_the_device_says_what_its_sensors_read(ready: Daemon) -> None:
     assert answer["battery"]["level"]["why"] == "expected 0 to 100 %, found 101.0"
     assert answer["battery"]["plugged"]["value"] is None
     assert answer["skin_temperature"]["value"] == 33.5
+
+
+def test_a_silent_battery_holds_nobody_up_but_who_asked_first(home: Path, tmp_path: Path) -> None:
+    program = BatteryProgram(tmp_path / "prefix/bin")
+    program.does("forks-and-hangs")
+    environment = {"LORAD_SENSORS": "auto", "PREFIX": str(program.folder.parent)}
+    with Daemon(home, environment=environment) as daemon, ThreadPoolExecutor() as others:
+        first = others.submit(daemon.http.get, "/v1/device")
+        until(program.running)
+        meanwhile = daemon.http.get("/v1/device").json()
+        assert not first.done()
+        assert meanwhile["battery"]["level"]["value"] is None
+        answer = first.result().json()
+        assert not program.leftovers()
+        assert daemon.worker_pids() == set()
+        last = daemon.http.get("/v1/device").json()
+    assert program.calls == 1
+    for battery in (answer["battery"], last["battery"]):
+        for reading in battery.values():
+            assert reading["value"] is None
+            assert reading["age_seconds"] >= 5
+            assert reading["why"] == "termux-battery-status did not answer within 5 seconds"
+    program.does("ok")
+    with Daemon(home, environment=environment) as daemon:
+        answer = daemon.http.get("/v1/device").json()
+    assert answer["battery"]["level"]["value"] == 91
+    assert answer["battery"]["plugged"]["source"] == "termux-battery-status"
 
 
 def test_another_clients_training_is_only_another_training(ready: Daemon) -> None:
