@@ -12,7 +12,8 @@ from service.sensors.readings import Battery
 PROGRAM = "termux-battery-status"
 TIMEOUT_SECONDS = 5.0
 _MOST_BYTES = 64 * 1024
-_FRESH_SECONDS = 60.0
+_FRESH_SECONDS = 55.0
+"""Less than a minute, so that of looks every half minute every second one asks, not every third."""
 _AGAIN_AFTER_SECONDS = (20.0, 20.0, 120.0, 300.0, 900.0)
 """After so many failures in a row. One call in ten or twenty hangs on some phones and the next
 doesn't; but where all do, each leaves work behind in the system."""
