@@ -17,8 +17,8 @@ class Gate(Answer):
 
     name: GateName
     open: bool
-    reading: float | bool | None = Field(description="Null where none can be relied on.")
-    limit: float | bool | None = Field(description="The one that applies at this moment.")
+    reading: bool | int | float | None = Field(description="Null where none can be relied on.")
+    limit: bool | int | float | None = Field(description="The one that applies at this moment.")
     unit: str | None = Field(description="Of reading and limit: %, °C or bytes.")
     age_seconds: float | None = Field(description="Of the reading, when the verdict was given.")
     reason: str = Field(description="What was found, what is expected, and what opens the gate.")

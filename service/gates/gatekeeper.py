@@ -74,7 +74,7 @@ def gate_answers(verdicts: Sequence[GateVerdict]) -> list[GateAnswer]:
             reading=verdict.reading,
             limit=verdict.limit,
             unit=verdict.unit,
-            age_seconds=verdict.age_seconds,
+            age_seconds=None if verdict.age_seconds is None else round(verdict.age_seconds, 1),
             reason=verdict.reason,
             overridable=verdict.overridable,
         )

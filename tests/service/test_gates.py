@@ -1,5 +1,6 @@
 """The gates one by one: what opens and closes each, as tables for people to read."""
 
+import json
 from typing import Any, Literal
 
 import pytest
@@ -360,11 +361,11 @@ def test_changes_are_told_once_with_all_that_decided() -> None:
 
 def test_the_answer_of_the_api_is_the_verdict() -> None:
     keeper = Gatekeeper(Limits())
-    verdicts = keeper.update(readings(0, level=float("nan")), 5, training=False)
+    verdicts = keeper.update(readings(0, level=float("nan")), 5.04, training=False)
     answers = gate_answers(verdicts)
     for verdict, answer in zip(verdicts, answers, strict=True):
-        told = vars(verdict).copy()
+        told = vars(verdict) | {"age_seconds": 5.0}
         told.pop("unknown")
         assert answer.model_dump() == told
-    assert answers[0].model_dump(mode="json")["reading"] is True
-    assert answers[1].model_dump(mode="json")["reading"] is None
+    told_as_json = [json.loads(answer.model_dump_json())["reading"] for answer in answers]
+    assert repr(told_as_json) == f"[True, None, 30.0, 32.0, {4096 * MIB}, {3072 * MIB}]"
