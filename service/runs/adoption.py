@@ -62,7 +62,7 @@ class VersionManifest(BaseModel):
     run_id: int
     adapter_id: int
     base_hash: str
-    steps: int = Field(ge=0)
+    steps: int = Field(ge=1)  # an adapter that nothing was trained into is no version
     exact_resume: bool
     exact_resume_reason: str | None
     metrics: Metrics

@@ -213,3 +213,21 @@ def test_a_deleted_runs_version_is_refused_and_left(scene: Scene) -> None:
         adopt(scene.database, scene.home, scene.path)
     adopt_orphans(scene.database, scene.home)
     assert (scene.home.path / scene.path).is_dir(), "what was deleted, the eraser removes"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"steps": 0},
+        {"metrics": {"holdout": 2, "train": 7, "before": {}, "after": {"loss": float("nan")}}},
+        {"metrics": {"holdout": 2, "train": 7, "before": {}, "after": {"loss": float("inf")}}},
+    ],
+)
+def test_what_nothing_was_trained_into_or_is_not_finite_is_no_version(
+    scene: Scene, fields: dict[str, Any]
+) -> None:
+    scene.spec()
+    scene.publish(**fields)
+    with pytest.raises(AdoptionError):
+        adopt(scene.database, scene.home, scene.path)
+    assert scene.row().status == "running"
