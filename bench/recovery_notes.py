@@ -26,9 +26,12 @@ class Process:
         return phases[-1] if phases else None
 
     @property
-    def started(self) -> bool:
-        """Whether it had loaded everything."""
-        return any(event["event"] == "started" for event in self.events)
+    def resumed(self) -> bool:
+        """Whether it goes on from a checkpoint."""
+        return any(
+            event["event"] == "started" and event["resumed_from"] is not None
+            for event in self.events
+        )
 
     @property
     def saved(self) -> bool:

@@ -24,18 +24,20 @@ from bench.service_daemon import Daemon
 from bench.service_load import BenchError
 
 Whom = Literal["worker", "daemon", "both"]
-When = Literal["training", "begun", "loading", "evaluating_before", "evaluating_after", "any time"]
+When = Literal[
+    "training", "resumed", "loading", "evaluating_before", "evaluating_after", "any time"
+]
 
 _WHOM: tuple[Whom, ...] = ("worker", "daemon", "worker", "daemon", "both", "daemon", "worker")
 _WHEN: tuple[When, ...] = (
     "training",
-    "begun",
+    "resumed",
     "training",
     "training",
     "evaluating_after",
     "training",
     "training",
-    "begun",
+    "resumed",
     "training",
     "any time",
     "training",
@@ -46,11 +48,11 @@ _WHEN: tuple[When, ...] = (
 )
 _MOST_IN_VAIN = 2
 _MOST_STEPS = 40
-_BEGUN_SECONDS = 0.3
+_RESUMED_SECONDS = 0.3
 _ANY_SECONDS = 4.0
 _STEP_SECONDS = 0.03
 _POLL_SECONDS = 0.005
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def plan(count: int, seed: int) -> list[Strike]:
     strikes = []
     for number in range(count):
         when = _WHEN[number % len(_WHEN)]
-        whom = "worker" if when == "begun" else _WHOM[number % len(_WHOM)]
+        whom = "worker" if when == "resumed" else _WHOM[number % len(_WHOM)]
         strikes.append(Strike(whom, when, source.random()))
     return strikes
 
@@ -97,7 +99,7 @@ class Killer:
         self._began = time.monotonic()
         self._in_vain: Counter[int] = Counter()
         """``{run: kills of its worker since it last saved}``"""
-        self._struck = 0  # id of the worker that was hit last, so that "begun" means another one
+        self._struck = 0  # id of the worker that was hit last, which "resumed" doesn't mean
         self.daemon: Daemon | None = start()
 
     def strike(self, strike: Strike, check: Callable[[], None]) -> Kill:
@@ -147,7 +149,7 @@ class Killer:
             if time.monotonic() > deadline:
                 raise BenchError(f"no worker is {strike.when} for {_PATIENCE_SECONDS:.0f} seconds")
             time.sleep(_POLL_SECONDS)
-        longest = _BEGUN_SECONDS if strike.when == "begun" else _STEP_SECONDS
+        longest = _RESUMED_SECONDS if strike.when == "resumed" else _STEP_SECONDS
         time.sleep(strike.share * 7 % 1 * longest)  # not always just after it said something
 
     def _is_the_instant(
@@ -162,8 +164,8 @@ class Killer:
             return True
         if worker.pid == self._struck:
             return False
-        if strike.when == "begun":
-            return worker.started
+        if strike.when == "resumed":
+            return worker.resumed
         if strike.when != "training" or worker.phase != "training":
             return strike.when == worker.phase
         done = max(worker.steps, default=worker.resumed_from or 0)

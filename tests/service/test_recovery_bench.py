@@ -134,7 +134,7 @@ def bench(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_four_kills_lose_nothing(tmp_path: Path) -> None:
-    code, found = bench(tmp_path, "--kills", "4")
+    code, found = bench(tmp_path, "--kills", "4", "--adapters", "2")
     assert (code, found["broken"]) == (0, []), found
     assert (found["kills"], found["steps_lost_bound"]) == (4, 40)
     assert (found["examples_lost"], found["versions_lost"]) == (0, 0)
@@ -147,9 +147,8 @@ def test_four_kills_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_saves_seldom_and_resumes_wrongly_is_found_out(tmp_path: Path) -> None:
-    code, found = bench(
-        tmp_path, "--kills", "3", "--seed", "1", "--worker", "tests.service.faulty_worker"
-    )
+    faulty = ("--worker", "tests.service.faulty_worker")
+    code, found = bench(tmp_path, "--kills", "3", "--adapters", "1", *faulty)
     assert code == 1
     assert not found["adapter_equal"]
     assert not found["losses_equal"]
