@@ -11,6 +11,9 @@ import os
 import select
 import time
 
+_LONGEST_WAIT_SECONDS = 3600.0
+"""What `select` takes has an end, and the least duty that can be told has none."""
+
 
 class Pace:
     """Work is noted, then rested for. One thread rests; any thread, and a signal, may wake it."""
@@ -54,17 +57,19 @@ class Pace:
     def rest(self) -> bool:
         """Rest for the work noted so far, by the present duty.
 
-        False if it was woken: the caller looks what was asked for, and calls again for what is left
-        of the rest. A new duty holds for all of it.
+        False if it was woken, or after an hour: the caller looks what was asked for, and calls
+        again for what is left of the rest. A new duty holds for all of it.
         """
-        left = self._worked * (1 / self._duty - 1) - self._rested
+        left = max(0.0, self._worked * (1 / self._duty - 1) - self._rested)
+        wait = min(left, _LONGEST_WAIT_SECONDS)
         began = time.monotonic()
-        woken, _, _ = select.select([self._woken], [], [], max(0.0, left))
+        woken, _, _ = select.select([self._woken], [], [], wait)
         rested = time.monotonic() - began
         self._rested += rested
         self.rested += rested
         if woken:
             os.read(self._woken, 4096)
+        if woken or wait < left:
             return False
         self._worked = self._rested = 0.0
         return True

@@ -95,6 +95,14 @@ def test_wakes_that_nobody_waits_for_never_block_and_never_pile_up(pace: Pace) -
     assert woken <= 16
 
 
+def test_a_rest_of_centuries_can_be_left(pace: Pace) -> None:
+    pace.duty = 1e-9
+    pace.rest()
+    pace.worked(1e6)
+    threading.Timer(0.1, pace.wake).start()
+    assert not pace.rest()
+
+
 @pytest.mark.parametrize("duty", [0.0, -0.5, 1.001, float("nan"), float("inf")])
 def test_an_impossible_duty_is_refused(pace: Pace, duty: float) -> None:
     with pytest.raises(ValueError, match="expected a duty above 0"):
