@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.thermal import grid
 from bench.thermal_night import LIMITS, ON_OFF_LIMITS, Gated, spend
 from bench.thermal_phone import IDLE_WATTS, Make, Phone
 from tests.house.repository import ROOT
 
-COLD = Make(20, 5, 120)
 WARM = Make(30, 8, 120)
-SOME = (COLD, Make(20, 8, 220), Make(30, 5, 120), WARM)
 
 
 def test_the_phone_ends_where_heat_in_is_heat_out() -> None:
@@ -51,7 +50,7 @@ def test_the_sensors_lag_by_the_time_that_is_said() -> None:
 
 def test_never_above_hard_cooler_than_on_off_and_no_slower() -> None:
     ratios = []
-    for make in SOME:
+    for make in (make for make in grid() if make.ambient < 38):
         ours = spend(make, Gated(LIMITS, paced=True), hours=4)
         gates_alone = spend(make, Gated(ON_OFF_LIMITS, paced=False), hours=4)
         assert ours.seconds_above_hard == 0
@@ -59,7 +58,7 @@ def test_never_above_hard_cooler_than_on_off_and_no_slower() -> None:
         assert ours.pauses == 0 < gates_alone.pauses
         ratios.append(ours.steps / gates_alone.steps)
     assert min(ratios) >= 1
-    assert statistics.median(ratios) >= 1.05
+    assert statistics.median(ratios) >= 1.1
 
 
 @pytest.mark.parametrize("watts", [4.5 * 0.7, 4.5 * 1.3])
