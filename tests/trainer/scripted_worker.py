@@ -10,11 +10,13 @@ goes on:
 - `truncate`: assert that no reader keeps the write-ahead log from being truncated;
 - `lose database`: lorad.db can't be opened from here on;
 - `copy checkpoints`: into the folder `kept` of the run's folder;
+- `fill disk`: nothing is left on the home's file system but so many kilobytes as `ids` says;
 - `kill`, `terminate`: SIGKILL or SIGTERM to this process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,6 +30,15 @@ from typing import Any
 
 from tests.trainer.workers import delete, expire, send_again
 from trainer import worker
+
+
+def fill_disk(filler: Path, free_kilobytes: int) -> None:
+    """A file that leaves so much of a tmpfs, which gives room by pages of 4 kilobytes."""
+    with filler.open("wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        file.truncate(max(0, file.tell() - 1024 * free_kilobytes))
 
 
 class Script:
@@ -61,8 +72,10 @@ class Script:
             connection.close()
             assert busy == 0, "a reader holds the log"
         elif what == "copy checkpoints":
-            (run,) = self._home.glob(f"runs/{sys.argv[-1]}")
+            run = self._home / "runs" / sys.argv[sys.argv.index("--run") + 1]
             shutil.copytree(run / "checkpoints", run / "kept")
+        elif what == "fill disk":
+            fill_disk(self._home / "filler", *ids)
         elif what == "lose database":
             (self._home / "lorad.db").rename(self._home / "away.db")
         else:

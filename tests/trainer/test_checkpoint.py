@@ -1,7 +1,10 @@
 """Checkpoints: whole or invisible, the right one or refused."""
 
 import json
-from dataclasses import replace
+import random
+import re
+import shutil
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +17,7 @@ from trainer.checkpoint import (
     CheckpointMismatchError,
     finish_replacing,
     load_newest_checkpoint,
+    newest_step,
     save_checkpoint,
 )
 from trainer.durable import published
@@ -57,24 +61,95 @@ def test_round_trip_keeps_two(tmp_path: Path) -> None:
     assert (found.optimizer["exp_avg/lora"] == checkpoint(20).optimizer["exp_avg/lora"]).all()
 
 
-@pytest.mark.parametrize("name", ["adapter.safetensors", "optimizer.safetensors", "state.json"])
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
-def test_a_damaged_newest_is_passed_over(tmp_path: Path, name: str, damage: str) -> None:
+FILES = ["adapter.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+
+
+def lengths(size: int) -> list[int]:
+    """Every way in which a file's length can be wrong that a reader may treat in its own way."""
+    return sorted({0, 1, 4, 7, 8, 9, 64, size // 2, size - 3, size - 1, size + 1, size + 4096})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_newest_with_a_file_of_another_length_is_passed_over(tmp_path: Path, name: str) -> None:
     save_checkpoint(tmp_path, SPEC, checkpoint(10))
     save_checkpoint(tmp_path, SPEC, checkpoint(20))
     victim = tmp_path / "step-00000020" / name
     content = victim.read_bytes()
-    if damage == "truncate":
-        victim.write_bytes(content[:-3])
-    elif damage == "flip":
-        victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    else:
-        victim.unlink()
-    found = load_newest_checkpoint(tmp_path, SPEC)
-    assert found is not None
-    assert found.step == 10
+    for length in lengths(len(content)):
+        victim.write_bytes((content + bytes(4096))[:length])
+        assert load_newest_checkpoint(tmp_path, SPEC).step == 10, length  # type: ignore[union-attr]
+    victim.write_bytes(bytes(len(content)))
+    assert load_newest_checkpoint(tmp_path, SPEC).step == 10  # type: ignore[union-attr]
+    victim.write_bytes(content)
+    assert load_newest_checkpoint(tmp_path, SPEC).step == 20  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_never_trained_on_and_never_refused(tmp_path: Path, name: str) -> None:
+    """The earlier one is taken, or, where the bit means nothing, the newest as it was."""
+    save_checkpoint(tmp_path, SPEC, checkpoint(10))
+    save_checkpoint(tmp_path, SPEC, checkpoint(20))
+    victim = tmp_path / "step-00000020" / name
+    content = victim.read_bytes()
+    chance = random.Random(11)
+    bits = range(8 * len(content)) if name == "manifest.json" else range(0, 8 * len(content), 61)
+    for bit in chance.sample(bits, min(len(bits), 400)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        victim.write_bytes(flipped)
+        found = load_newest_checkpoint(tmp_path, SPEC)
+        assert found is not None
+        if name != "manifest.json":
+            assert found.step == 10, bit
+        expected = checkpoint(found.step)
+        assert found.state == expected.state
+        assert (found.adapter["lora"] == expected.adapter["lora"]).all()
+
+
+@pytest.mark.parametrize("name", [*FILES, None])
+def test_a_newest_with_a_missing_file_is_passed_over_and_written_again(
+    tmp_path: Path, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_checkpoint(tmp_path, SPEC, checkpoint(10))
+    save_checkpoint(tmp_path, SPEC, checkpoint(20))
+    for path in (tmp_path / "step-00000020").iterdir():
+        if name in (None, path.name):
+            path.unlink()
+    assert load_newest_checkpoint(tmp_path, SPEC).step == 10  # type: ignore[union-attr]
+    assert "step-00000020 is damaged and passed over" in caplog.text
     save_checkpoint(tmp_path, SPEC, checkpoint(20))
     assert load_newest_checkpoint(tmp_path, SPEC).step == 20  # type: ignore[union-attr]
+
+
+def test_a_damaged_later_one_takes_no_place_and_no_good_one_with_it(tmp_path: Path) -> None:
+    """A run that goes on from before it may save at other steps, and replace what was earlier."""
+    for replacing in (False, True):
+        for step in (10, 20):
+            save_checkpoint(tmp_path, SPEC, checkpoint(step))
+        (tmp_path / "step-00000020" / "state.json").write_text("{}")
+        save_checkpoint(tmp_path, SPEC, checkpoint(15), replacing=replacing)
+        names = sorted(path.name for path in tmp_path.iterdir())
+        last = "step-00000015.0001" if replacing else "step-00000015"
+        assert names == ([last] if replacing else ["step-00000010", last])
+        assert load_newest_checkpoint(tmp_path, SPEC).step == 15  # type: ignore[union-attr]
+        shutil.rmtree(tmp_path / last)
+
+
+def test_what_has_another_name_is_no_checkpoint(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, SPEC, checkpoint(10))
+    (tmp_path / "step-latest.old").mkdir()
+    (tmp_path / "step-00000099").write_text("a file, no folder")
+    assert load_newest_checkpoint(tmp_path, SPEC).step == 10  # type: ignore[union-attr]
+    assert newest_step(tmp_path) == 10
+
+
+def test_a_checkpoint_of_an_earlier_lorad_has_no_hash_of_its_manifest(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, SPEC, checkpoint(10))
+    path = tmp_path / "step-00000010" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    path.write_text(json.dumps(manifest))
+    assert load_newest_checkpoint(tmp_path, SPEC).step == 10  # type: ignore[union-attr]
 
 
 def test_none_without_any(tmp_path: Path) -> None:
@@ -85,23 +160,47 @@ def test_none_without_any(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "names"),
+    ("field", "other", "named"),
     [
-        ({"base_hash": "sha256:bb"}, ["sha256:bb", "sha256:aa"]),
-        ({"rank": 3}, ["rank 3", "found 2"]),
-        ({"targets": ("q_proj",)}, ["targets", "down_proj"]),
-        ({"train_example_ids": (1, 2)}, ["example_ids"]),
-        ({"training": TrainingSettings(seed=1)}, ["training"]),
+        ("base_hash", "sha256:bb", "base_hash 'sha256:bb', found 'sha256:aa'"),
+        ("method", "another", "method 'another', found 'first_order'"),
+        ("rank", 3, "rank 3, found 2"),
+        ("alpha", 8.0, "alpha 8.0, found 4.0"),
+        ("targets", ("q_proj",), "targets ['q_proj'], found ['q_proj', 'down_proj']"),
+        ("use_rslora", True, "use_rslora True, found False"),
+        ("max_tokens", 128, "max_tokens 128, found 64"),
+        ("train_example_ids", (1, 2), "example_ids_sha256 '"),
+        ("train_example_ids", (2, 1, 3), "example_ids_sha256 '"),
+        ("holdout_example_ids", (3,), "example_ids_sha256 '"),
     ],
 )
 def test_another_computation_is_refused_naming_both(
-    tmp_path: Path, other: dict[str, object], names: list[str]
+    tmp_path: Path, field: str, other: object, named: str
 ) -> None:
     save_checkpoint(tmp_path, SPEC, checkpoint(10))
     with pytest.raises(CheckpointMismatchError) as caught:
-        load_newest_checkpoint(tmp_path, replace(SPEC, **other))  # type: ignore[arg-type]
-    for name in names:
-        assert name in str(caught.value)
+        load_newest_checkpoint(tmp_path, replace(SPEC, **{field: other}))  # type: ignore[arg-type]
+    assert named in str(caught.value)
+    assert "expected step-00000010 of a run with" in str(caught.value)
+    if "sha256 '" in named:
+        hashes = re.findall(r"'[0-9a-f]{64}'", str(caught.value))
+        assert len(set(hashes)) == 2
+
+
+OTHERS = {"seed": 1, "batch_size": 4, "epochs": 3.0, "steps": 9, "learning_rate": 0.5}
+OTHERS |= {"schedule": "cosine", "warmup_fraction": 0.2, "max_grad_norm": 2.0}
+OTHERS |= {"weight_decay": 0.1, "checkpoint_every_steps": 5, "checkpoint_every_seconds": 9.0}
+OTHERS |= {"micro_batch_tokens": 256, "recompute": False}
+
+
+@pytest.mark.parametrize("field", [one.name for one in fields(TrainingSettings)])
+def test_every_other_training_setting_is_refused_naming_both(tmp_path: Path, field: str) -> None:
+    save_checkpoint(tmp_path, SPEC, checkpoint(10))
+    other = replace(SPEC.training, **{field: OTHERS[field]})  # type: ignore[arg-type]
+    with pytest.raises(CheckpointMismatchError) as caught:
+        load_newest_checkpoint(tmp_path, replace(SPEC, training=other))
+    now = getattr(SPEC.training, field)
+    assert f"training.{field} {OTHERS[field]!r}, found {now!r}; start" in str(caught.value)
 
 
 def test_a_replacing_checkpoint_is_the_only_one_left(tmp_path: Path) -> None:

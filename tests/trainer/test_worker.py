@@ -66,41 +66,6 @@ def test_the_same_run_twice_gives_the_same_bytes(home: Path) -> None:
     assert adapter_bytes(home, 3) != adapter_bytes(home, 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "engine", ["torch_cpu", "onnx_cpu", pytest.param("qnn", marks=pytest.mark.emulator)]
-)
-def test_sigkill_then_resume_is_exact(home: Path, engine: str) -> None:
-    settings = {"steps": 7, "checkpoint_every_steps": 3, "batch_size": 4}
-    write_spec(home, 1, engine, **settings)
-    straight = run_to_the_end(home, 1)
-    assert manifest_of(home, straight[-1])["engine"]["fallbacks"] == []
-
-    write_spec(home, 2, engine, **settings)
-    first = Worker(home, 2)
-    before = first.until("step", step=5)
-    first.process.send_signal(signal.SIGKILL)
-    assert first.wait()[0] == -signal.SIGKILL
-
-    leftover = home / "runs/2/checkpoints/.tmp-step-00000006-1"
-    leftover.mkdir()
-    second = Worker(home, 2)
-    second_started = second.until("started")
-    assert not leftover.exists()
-    code, after = second.wait()
-    after = second_started + after
-    assert code == 0, second.log_text()
-    started = next(event for event in after if event["event"] == "started")
-    assert started["resumed_from"] == 3, "not from the start, and not from an unsaved step"
-    assert started["exact_resume"] is True
-    assert sorted(step_numbers(after)) == [4, 5, 6, 7]
-    assert {**step_numbers(before), **step_numbers(after)} == step_numbers(straight)
-    assert adapter_bytes(home, 1) == adapter_bytes(home, 2)
-    ours, theirs = manifest_of(home, after[-1]), manifest_of(home, straight[-1])
-    assert ours["metrics"] == theirs["metrics"]
-    assert ours["holdout_rows"] == theirs["holdout_rows"]
-
-
 @pytest.mark.parametrize("how", ["SIGTERM", "daemon gone"])
 def test_stops_in_order_with_a_checkpoint(home: Path, how: str) -> None:
     write_spec(home, 1, steps=400, checkpoint_every_steps=100)

@@ -87,7 +87,14 @@ def write_spec(home: Path, run_id: int, engine: str = "torch_cpu", **training: A
 class Worker:
     """A running worker; iterate to read its events."""
 
-    def __init__(self, home: Path, run_id: int, *script: Mapping[str, Any], nice: int = 0) -> None:
+    def __init__(
+        self,
+        home: Path,
+        run_id: int,
+        *script: Mapping[str, Any],
+        nice: int = 0,
+        halvings: int = 0,
+    ) -> None:
         """Start it; with a script (see `tests.trainer.scripted_worker`) things happen to it."""
         self.log = (home / f"worker-{run_id}.log").open("a+")
         plain = ["trainer.worker"]
@@ -101,6 +108,8 @@ class Worker:
                 str(home),
                 "--nice",
                 str(nice),
+                "--halvings",
+                str(halvings),
                 "--run",
                 str(run_id),
             ],
@@ -141,8 +150,10 @@ def at(do: str, *ids: int, **event: Any) -> dict[str, Any]:
     return {"at": event, "do": do, "ids": ids}
 
 
-def run_to_the_end(home: Path, run_id: int, *script: Mapping[str, Any]) -> list[dict[str, Any]]:
-    worker = Worker(home, run_id, *script)
+def run_to_the_end(
+    home: Path, run_id: int, *script: Mapping[str, Any], halvings: int = 0
+) -> list[dict[str, Any]]:
+    worker = Worker(home, run_id, *script, halvings=halvings)
     code, events = worker.wait()
     assert code == 0, worker.log_text()
     return events
