@@ -99,7 +99,7 @@ def run_answer(row: Run, adapter: str, version: int | None) -> RunAnswer:
         resumed_from=row.resumed_from,
         checkpoint_step=row.checkpoint_step,
         goes_on_at=None if row.not_before is None else timestamp(row.not_before),
-        setbacks=Setbacks(kills=row.kills, crashes=row.crashes, halvings=row.halvings),
+        setbacks=setbacks(row),
         exact_resume=row.exact_resume,
         exact_resume_reason=row.exact_resume_reason,
         engine=row.engine,
@@ -109,6 +109,11 @@ def run_answer(row: Run, adapter: str, version: int | None) -> RunAnswer:
         started_at=None if row.started_at is None else timestamp(row.started_at),
         finished_at=None if row.finished_at is None else timestamp(row.finished_at),
     )
+
+
+def setbacks(row: Run) -> Setbacks:
+    """What has gone wrong in a run."""
+    return Setbacks(kills=row.kills, crashes=row.crashes, halvings=row.halvings)
 
 
 def version_answer(row: Version) -> VersionAnswer:

@@ -97,7 +97,7 @@ class Progress:
                 fields = {"step", "epoch", "loss", "learning_rate"}
                 return {"total_steps": event.total} | event.model_dump(include=fields)
             case Checkpoint():
-                return {"step": event.step}
+                return {"step": event.step, "checkpoint_step": event.step}
             case Forgot():
                 return {"forgotten": event.total}
             case _:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from sqlmodel import Session
 
 from service.runs.run_feed import END, RunFeed
+from service.views import setbacks, timestamp
 from storage import adapters, history
 from storage.tables import UNFINISHED, Run, RunStatus
 
@@ -42,7 +43,13 @@ def note_words(session: Session, run: Run, kind: str, message: str) -> None:
 
 def tell(feed: RunFeed, run: Run) -> None:
     """Tell those who watch the run its state; call it after the commit."""
-    state: dict[str, Any] = {"status": run.status, "wanted": run.wanted, "error": run.error}
+    state: dict[str, Any] = {
+        "status": run.status,
+        "wanted": run.wanted,
+        "error": run.error,
+        "goes_on_at": None if run.not_before is None else timestamp(run.not_before),
+        "setbacks": setbacks(run).model_dump(),
+    }
     feed.publish(run.id, "status", state, stored=True)
     if run.status not in UNFINISHED:
         feed.publish(run.id, END, {}, stored=True)

@@ -168,7 +168,7 @@ def test_what_watchers_are_told_are_fields_of_the_run() -> None:
             "evaluated": 3,
             "evaluating_total": 8,
         },
-        b'{"event":"checkpoint","run":1,"step":5}': {"step": 5},
+        b'{"event":"checkpoint","run":1,"step":5}': {"step": 5, "checkpoint_step": 5},
         b'{"event":"forgot","run":1,"total":2,"step":5}': {"forgotten": 2},
         b'{"event":"cut","run":1,"example_id":5,"tokens":7}': None,
         b'{"event":"failed","run":1,"step":5,"error":"the cause"}': None,
