@@ -12,7 +12,7 @@ from tests.service.daemon import Daemon, is_alive, until
 DYING = (str(Path(__file__).with_name("dying_daemon.py")),)
 
 TRAINING = [
-    "service.runs.trigger:write_spec:after",
+    "service.runs.new_run:write_spec:after",
     "service.runs.supervisor:note:after",
     "service.runs.supervisor:WorkerProcess:after",
     "service.runs.attendance:adopt:before",
@@ -27,7 +27,7 @@ STEERING = [
     ("cancel", "service.runs.supervisor:Supervisor.stop_run:before", "cancelled"),
     ("cancel", "service.runs.run_closing:remove_checkpoints:before", "cancelled"),
     ("restart", "service.routes.restart:start_over:before", "cancelled"),
-    ("restart", "service.runs.trigger:write_spec:after", "cancelled"),
+    ("restart", "service.runs.new_run:write_spec:after", "cancelled"),
 ]
 
 
