@@ -1,9 +1,10 @@
 """When which process is killed: planned from a seed, done at the instant that was planned for.
 
 Most strikes wait for a worker at work and let it do a few steps more; some hit a worker that has
-just been started anew, or one that measures, loads or exports; some come at any time. No run is
-killed three times in a row without a checkpoint between: it would go on with half the memory, and
-its sums would be rounded otherwise, as its version would say.
+just been started anew, or one that measures, loads or exports; some come at any time. As far as
+can be seen, no run is killed three times in a row without a checkpoint between: it would go on
+with half the memory, which may round its sums otherwise, and its version would say that it isn't
+exact.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Killer:
         self._start, self._notes = start, notes
         self._began = time.monotonic()
         self._in_vain: Counter[int] = Counter()
-        """``{run: kills of its worker since it last saved}``"""
+        """``{run: kills that it saw since it last saved}``"""
         self._struck = 0  # id of the worker that was hit last, which "resumed" doesn't mean
         self.daemon: Daemon | None = start()
 
@@ -125,9 +126,8 @@ class Killer:
         if worker is not None:
             worker = self._noted(worker.pid) or worker
             self._struck = worker.pid
-            if whom != "daemon":
-                before = 0 if worker.saved else self._in_vain[worker.run_id]
-                self._in_vain[worker.run_id] = before + 1
+            before = 0 if worker.saved else self._in_vain[worker.run_id]
+            self._in_vain[worker.run_id] = before + 1
         if self.daemon is None:
             self.daemon = self._start()
         return Kill(

@@ -72,4 +72,4 @@ def _words(entry: dict[str, Any], owner: str) -> str:
     at = datetime.fromisoformat(entry["at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     client = None if entry["client"] == owner else entry["client"]
     about = "/".join(part for part in (client, entry["adapter"]) if part is not None)
-    return f"{at}  {entry['kind']:<16}  {about}{': ' if about else ''}{entry['message']}"
+    return f"{at}  {entry['kind']:<20}  {about}{': ' if about else ''}{entry['message']}"
