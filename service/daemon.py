@@ -23,12 +23,14 @@ from service.door.length import LengthCheck
 from service.door.listener import Listener, PortError
 from service.durable import write_durably
 from service.eraser import Eraser
+from service.gates.gatekeeper import Gatekeeper
 from service.gates.limits import Limits
 from service.home import Home
 from service.locks import FileLock
 from service.models import ModelFolder
 from service.nights.chooser import NightChooser
 from service.nights.conductor import Conductor
+from service.nights.moment import Moments
 from service.runs.old_manifests import remove_labels
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
@@ -116,7 +118,18 @@ def _serve(
         authenticator = Authenticator(clients.every(session))
     models = ModelFolder(home.models)
     feed = RunFeed()
-    supervisor = Supervisor(settings, home, database, feed, NightChooser(settings, home))
+    moments, sensors, gatekeeper = Moments(), Sensors(settings, home), Gatekeeper(limits)
+    chooser = NightChooser(settings, home, models, moments, gatekeeper)
+    supervisor = Supervisor(settings, home, database, feed, chooser)
+    conductor = Conductor(
+        database,
+        supervisor,
+        chooser,
+        moments,
+        gatekeeper,
+        sensors,
+        pace=lambda readings: 1.0,
+    )
     eraser = Eraser(home, database, supervisor)
     context = Context(
         settings,
@@ -126,8 +139,8 @@ def _serve(
         LengthCheck(models),
         authenticator,
         supervisor,
-        Conductor(supervisor),
-        Sensors(settings, home),
+        conductor,
+        sensors,
         eraser,
         feed,
         ServerKeys(master_key(home.server_key), listener.port),
@@ -155,6 +168,7 @@ def _serve(
     remove_labels(home)
     supervisor.start()
     eraser.start()
+    conductor.start()
     try:
         with database.write() as session:
             history.add(session, "daemon-started", f"lorad {version} started")
@@ -166,6 +180,7 @@ def _serve(
         server.run(sockets=[listener.socket])
     finally:
         home.daemon_file.unlink(missing_ok=True)
+        conductor.stop()
         supervisor.stop()
         eraser.stop()
         _log.info("the daemon has ended")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sqlalchemy import update
 from sqlalchemy.dialects.sqlite import insert
 from sqlmodel import Session, col, delete, select
 
@@ -28,10 +29,9 @@ def enter(session: Session, key: str, now: int) -> Night:
     return night
 
 
-def leave(session: Session, night: Night, now: int) -> None:
+def leave(session: Session, night_id: int, now: int) -> None:
     """Close the night."""
-    night.closed_at = now
-    session.add(night)
+    session.exec(update(Night).where(col(Night.id) == night_id).values(closed_at=now))
 
 
 def find(session: Session, key: str) -> Night | None:

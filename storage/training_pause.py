@@ -46,6 +46,12 @@ def active(session: Session, now_ms: int) -> TrainingPause | None:
     return None if pause is None or _has_passed(pause, now_ms) else pause
 
 
+def has_lapsed(session: Session, now_ms: int) -> bool:
+    """Whether a pause has ended by itself that `lapse` has not noted yet."""
+    pause = session.get(TrainingPause, _ONLY_ROW)
+    return pause is not None and _has_passed(pause, now_ms)
+
+
 def lapse(session: Session, now_ms: int) -> bool:
     """Note that a pause has ended by itself, if one has since this was last asked."""
     pause = session.get(TrainingPause, _ONLY_ROW)

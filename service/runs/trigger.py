@@ -8,11 +8,11 @@ from api_schemas.training import TrainingOptions
 from service.clients.auth import Caller
 from service.context import Context
 from service.door.problems import Refusal
+from service.runs.base_model import base_model_problem
 from service.runs.new_run import new_run
 from service.runs.run_log import note
 from service.runs.run_spec import SpecError, read_spec
 from service.runs.steering import steer
-from service.runs.training_status import base_model_problem
 from storage import examples, runs
 from storage.tables import Adapter, Run
 
@@ -105,7 +105,7 @@ def _options(context: Context, adapter: Adapter, run: Run) -> TrainingOptions:
 
 def require_base_model(context: Context, adapter: Adapter) -> None:
     """Refuse with 409 what the adapter's base model doesn't allow to be trained."""
-    problem = base_model_problem(context.models, adapter)
+    problem = base_model_problem(context.models, adapter.base_model, adapter.base_hash)
     if problem is not None:
         raise Refusal(409, problem)
 
