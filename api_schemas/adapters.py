@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from api_schemas.base import NEXT, Answer, Label, Name, Request, Timestamp
-from api_schemas.nights import NightOptions
+from api_schemas.nights import NightOptions, Why
 from api_schemas.runs import Run
 from api_schemas.training import TrainingOptions
 from api_schemas.versions import Version
@@ -173,6 +173,7 @@ class Adapter(Answer):
     current_run: Run | None = Field(description="Queued, running, paused or interrupted.")
     active_version: Version | None
     not_training_because: str | None = Field(description="In words; null while it is training.")
+    why: Why
     created_at: Timestamp
 
 

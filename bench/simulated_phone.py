@@ -107,6 +107,7 @@ class Trainer:
     stretches: list[Stretch] = field(default_factory=list)
     duties: list[float] = field(default_factory=list)
     failing: bool = False
+    waiting_because: str | None = None
     _left: dict[int, float] = field(default_factory=dict)
     _began: datetime = datetime.min
     _rule: str = ""

@@ -8,7 +8,7 @@ from sqlmodel import Session
 from api_schemas.adapters import Adapter as AdapterAnswer
 from api_schemas.adapters import ExampleCounts, Retention
 from api_schemas.examples import Example as ExampleAnswer
-from api_schemas.nights import NightOptions
+from api_schemas.nights import NightOptions, Why
 from api_schemas.runs import Run as RunAnswer
 from api_schemas.runs import Setbacks
 from api_schemas.training import TrainingOptions
@@ -25,11 +25,10 @@ def timestamp(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def adapter_answer(
-    session: Session, row: Adapter, counts: Counts, not_training_because: str | None
-) -> AdapterAnswer:
+def adapter_answer(session: Session, row: Adapter, counts: Counts, why: Why) -> AdapterAnswer:
     """An adapter with its examples counted, its unfinished run and its active version."""
     run = runs.unfinished(session, row.id)
+    training = run is not None and run.status == "running"
     active = versions.active(session, row.id)
     return AdapterAnswer(
         name=row.name,
@@ -57,7 +56,8 @@ def adapter_answer(
         ),
         current_run=None if run is None else run_answer(run, row.name, None),
         active_version=None if active is None else version_answer(active),
-        not_training_because=not_training_because,
+        not_training_because=None if training else why.says,
+        why=why,
         created_at=timestamp(row.created_at),
     )
 

@@ -15,6 +15,7 @@ from service.cli.pair import pair
 from service.cli.pause import pause, resume
 from service.cli.schedule import schedule
 from service.cli.serve import serve
+from service.cli.why import why
 
 app = typer.Typer(
     name="lorad",
@@ -30,6 +31,7 @@ app.command()(pair)
 app.add_typer(clients.app, name="clients")
 app.command()(status.adapters)
 app.command()(status.status)
+app.command()(why)
 app.command()(history)
 app.command()(schedule)
 app.command()(pause)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sqlmodel import Session
 
+from api_schemas.nights import Rule
 from api_schemas.training import TrainingOptions
 from service.gates.gatekeeper import Gatekeeper
 from service.home import Home
@@ -25,7 +26,7 @@ class Chosen:
     """By which rule an adapter was last chosen, and that in words."""
 
     adapter_id: int
-    rule: str
+    rule: Rule
     words: str
 
 

@@ -10,16 +10,18 @@ from sqlalchemy.exc import DatabaseError
 from sqlmodel import Session
 
 from service.boot_clock import boot_seconds
+from service.gates.changes import ChangeKind
 from service.gates.gatekeeper import Gatekeeper
 from service.gates.verdict import GateVerdict
 from service.nights.chooser import NightChooser
 from service.nights.meter import Charge, InTraining, Meter
 from service.nights.moment import Moment, Moments
-from service.nights.night_log import GateLog, note_closed, note_gate, note_opened
+from service.nights.night_log import GateLog, note_closed, note_opened
+from service.nights.outlook import Outlook
 from service.nights.permission import refusal_of
 from service.nights.ticker import Ticker
 from service.sensors.readings import Readings
-from storage import adapters, nights, runs, training_pause
+from storage import adapters, history, nights, runs, training_pause
 from storage.database import Database
 from storage.ledgers import Night
 from storage.tables import Adapter, Run
@@ -31,6 +33,8 @@ _log = logging.getLogger("lorad.conductor")
 
 class Trainer(Protocol):
     """What the conductor asks of the supervisor."""
+
+    waiting_because: str | None
 
     @property
     def training(self) -> int | None:
@@ -113,6 +117,19 @@ class Conductor:
             self.nudge()
         return self._gatekeeper.verdicts
 
+    def outlook(self, session: Session) -> Outlook:
+        """How it is with every adapter now, in the session's snapshot."""
+        moment = self._moments.look(session)
+        line = self._chooser.line(session, moment)
+        return Outlook(
+            moment,
+            {one.facts.adapter_id: one for one in line},
+            self._chooser.chosen,
+            any(one.rule == "training" for one in line),
+            self._gatekeeper.refusal,
+            self._trainer.waiting_because,
+        )
+
     def tick(self) -> datetime | None:
         """Look once; when something will change by itself (a window, the pause), if ever."""
         with self._looking:
@@ -123,6 +140,7 @@ class Conductor:
                 return None
 
     def _look(self) -> datetime | None:
+        self._moments.refresh()
         with self._database.read() as session:
             moment = self._moments.look(session)
             found = self._in_training(session)
@@ -165,7 +183,7 @@ class Conductor:
         moment: Moment,
         found: tuple[Run, Adapter] | None,
         readings: Readings | None,
-        news: list[GateVerdict],
+        news: list[tuple[ChangeKind, str]],
     ) -> Moment:
         """Write down what has changed; the moment with its night entered."""
         with self._database.read() as session:
@@ -179,8 +197,8 @@ class Conductor:
         if not (left or enters or lapsed or news or charges or measured):
             return moment
         with self._database.write() as session:
-            for verdict in news:
-                note_gate(session, verdict)
+            for kind, message in news:
+                history.add(session, kind, message)
             if lapsed:
                 training_pause.lapse(session, moment.now_ms)
             for charge in charges:

@@ -81,11 +81,17 @@ class Moments:
     ) -> None:
         """``wall`` tells the instant (aware), ``zone`` where the device is."""
         self._wall = wall
-        self._zone = zone
+        self._ask_zone = zone
+        self._zone: tzinfo | None = None
+
+    def refresh(self) -> tzinfo:
+        """Ask anew for the zone, which may take seconds: not while the database is held."""
+        self._zone = self._ask_zone()
+        return self._zone
 
     def look(self, session: Session) -> Moment:
         """Now, with the schedule and the pause of the session's snapshot."""
-        now, zone = self._wall(), self._zone()
+        now, zone = self._wall(), self._zone or self.refresh()
         row = schedule.get(session)
         rows = schedule.EVERY_NIGHT if row is None else row.windows
         windows = tuple(Window.model_validate(one) for one in rows)

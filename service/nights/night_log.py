@@ -3,36 +3,29 @@
 The entries about the whole daemon name no adapter; each adapter's own entry is its client's.
 """
 
+from dataclasses import replace
+
 from sqlmodel import Session
 
-from service.gates.verdict import GateName, GateVerdict
+from service.gates.changes import ChangeKind, changes
+from service.gates.verdict import GateVerdict
 from service.nights.moment import Moment
 from storage import adapters, history, nights
 from storage.ledgers import Night
 
 
 class GateLog:
-    """Notes each gate that has opened or closed since it was last noted."""
+    """Tells each gate's changes since they were last told."""
 
     def __init__(self) -> None:
         """At first only closed gates are news."""
-        self._open: dict[GateName, bool] = {}
+        self._told: tuple[GateVerdict, ...] = ()
 
-    def news(self, verdicts: tuple[GateVerdict, ...]) -> list[GateVerdict]:
-        """Those that say another thing than the last time; they are noted from now on."""
-        changed = [one for one in verdicts if self._open.get(one.name, True) != one.open]
-        self._open = {one.name: one.open for one in verdicts}
-        return changed
-
-
-def note_gate(session: Session, verdict: GateVerdict) -> None:
-    """One gate's new verdict, with what decided it."""
-    kind = "gate-opened" if verdict.open else "gate-closed"
-    facts = [f"reading {_value(verdict.reading, verdict.unit)}"]
-    facts.append(f"limit {_value(verdict.limit, verdict.unit)}")
-    if verdict.age_seconds is not None:
-        facts.append(f"{verdict.age_seconds:.0f} s old")
-    history.add(session, kind, f"{verdict.name}: {verdict.reason} ({', '.join(facts)})")
+    def news(self, verdicts: tuple[GateVerdict, ...]) -> list[tuple[ChangeKind, str]]:
+        """Kind and message of each change; they count as told from now on."""
+        before = self._told or tuple(replace(one, open=True, overridable=False) for one in verdicts)
+        self._told = verdicts
+        return list(changes(before, verdicts))
 
 
 def note_opened(session: Session, night: Night, moment: Moment) -> None:
@@ -77,11 +70,3 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} seconds"
     minutes = round(seconds / 60)
     return "a minute" if minutes == 1 else f"{minutes} minutes"
-
-
-def _value(value: float | bool | None, unit: str | None) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if unit is None else f"{value:g} {unit}"

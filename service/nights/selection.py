@@ -12,25 +12,9 @@ used up gives the rest of the night to the next in line.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-from api_schemas.nights import NightOptions
+from api_schemas.nights import DueRule, NightOptions, Rule
 from storage.tables import Origin, RunStatus
-
-DueRule = Literal["asked-now", "unfinished", "enough-new", "waited-long"]
-NotDueRule = Literal[
-    "training",
-    "paused",
-    "backing-off",
-    "base-model",
-    "nights-off",
-    "budget-used",
-    "no-examples",
-    "nothing-new",
-    "too-few-new",
-]
-Rule = Literal[DueRule, NotDueRule]
-RULES: tuple[Rule, ...] = (*get_args(DueRule), *get_args(NotDueRule))
 
 DAY_MS = 86_400_000
 LONGEST_WAIT_MS = 3_600_000

@@ -14,10 +14,10 @@ def why_due(standing: Standing) -> str:
         return f"run {facts.run.id} is unfinished{asked}"
     if standing.rule == "waited-long":
         return (
-            f"of its {_examples(facts.new)} one has waited {_days(facts.night.wait_days)}, so "
+            f"of its {examples(facts.new)} one has waited {_days(facts.night.wait_days)}, so "
             f"that it is due with fewer than {facts.night.min_new}"
         )
-    return f"{_examples(facts.new)} came, and {facts.night.min_new} make it due"
+    return f"{examples(facts.new)} came, and {facts.night.min_new} make it due"
 
 
 def when_due(facts: Facts, moment: Moment) -> str:
@@ -25,19 +25,20 @@ def when_due(facts: Facts, moment: Moment) -> str:
     enough = f"it is due with {facts.night.min_new}"
     if facts.new == 0:
         return f"{enough}, or once one has waited {_days(facts.night.wait_days)}"
-    waiting = f"{_examples(facts.new)} {'is' if facts.new == 1 else 'are'} waiting; {enough}"
+    waiting = f"{examples(facts.new)} {'is' if facts.new == 1 else 'are'} waiting; {enough}"
     if facts.oldest_new is None:
         return waiting
     due_at = (facts.oldest_new + facts.night.wait_days * DAY_MS) / 1000
     return f"{waiting}, or from {moment.local(datetime.fromtimestamp(due_at, UTC))} on with fewer"
 
 
-def window_over(moment: Moment) -> str:
+def no_window(moment: Moment) -> str:
     """That no window is open, and when one is."""
     return f"no window of the schedule is open; {moment.next_window()}"
 
 
-def _examples(count: int) -> str:
+def examples(count: int) -> str:
+    """So many new training examples, in words."""
     return f"{count} new training example{'' if count == 1 else 's'}"
 
 

@@ -16,9 +16,10 @@ from service.door.idempotency import TheIdempotency
 from service.door.problems import Refusal, invalid
 from service.door.strict_route import StrictRoute
 from service.models import ModelError
+from service.nights.outlook import Outlook
 from service.routes.lookups import adapter_or_404, client_or_401
 from service.routes.responses import problems
-from service.runs.training_status import not_training_because
+from service.runs.training_status import why
 from service.views import adapter_answer
 from storage import adapters, examples, history
 from storage.adapters import AdapterExistsError, TooManyAdaptersError
@@ -100,7 +101,8 @@ def list_adapters(
     with context.database.read() as session:
         rows = adapters.page(session, caller.id, after=after, limit=limit + 1)
         shown, following = cut(_LIST, rows, limit, lambda row: row.name)
-        answers = [_answer(session, context, row) for row in shown]
+        outlook = context.conductor.outlook(session)
+        answers = [_answer(session, context, row, outlook) for row in shown]
     return AdapterList(adapters=answers, next=following)
 
 
@@ -161,9 +163,9 @@ def change_adapter(
     return answer
 
 
-def _answer(session: Session, context: Context, row: Adapter) -> AdapterAnswer:
+def _answer(
+    session: Session, context: Context, row: Adapter, outlook: Outlook | None = None
+) -> AdapterAnswer:
     counts = examples.counts(session, row.id)
-    reason = not_training_because(
-        session, row, counts, context.models, context.supervisor.waiting_because
-    )
-    return adapter_answer(session, row, counts, reason)
+    outlook = outlook or context.conductor.outlook(session)
+    return adapter_answer(session, row, counts, why(session, row, counts, outlook))

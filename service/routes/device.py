@@ -12,6 +12,7 @@ from service.boot_clock import boot_seconds
 from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, needs
 from service.door.strict_route import StrictRoute
+from service.gates.gatekeeper import gate_answers
 from service.routes.responses import problems
 from service.sensors import readings
 from storage import runs
@@ -23,7 +24,9 @@ router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["device"])
 def get_device(context: TheContext, caller: TheCaller) -> Device:
     """What there is room for, what trains, the caller's latest engine, battery and temperatures.
 
-    Battery and temperatures are at most a minute old, but for a battery that has been silent.
+    Battery and temperatures are at most a minute old, but for a battery that has been silent. The
+    gates' verdicts are those of the last look; if that was longer ago, this request causes another
+    one, which the next request shows.
     """
     with context.database.read() as session:
         latest = runs.latest_of_client(session, caller.id)
@@ -45,7 +48,7 @@ def get_device(context: TheContext, caller: TheCaller) -> Device:
             temperature=_shown(found.battery_temperature, "°C"),
         ),
         skin_temperature=_shown(found.skin_temperature, "°C"),
-        gates=[],
+        gates=gate_answers(context.conductor.verdicts()),
     )
 
 

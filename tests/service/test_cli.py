@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.apps import pair
 from tests.service.daemon import ROOT, Daemon, add_stand_in_model
 
 
@@ -36,6 +37,22 @@ def test_status_and_adapters_of_a_running_daemon(shared: Daemon) -> None:
     assert len(json.loads(lorad("adapters", "--json", home=shared.home).stdout)) >= 3
 
 
+def test_why_names_the_rule_the_window_and_the_gates(shared: Daemon) -> None:
+    answer = lorad("why", "phone", home=shared.home, COLUMNS="200")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("phone: not training (no-examples)\n")
+    assert "no window is open; the next one opens on" in answer.stdout
+    assert "battery_temperature" in answer.stdout
+    with pair(shared, "why-app", "adapters:manage") as app:
+        body = {"name": "theirs", "base_model": "tiny"}
+        assert app.http.post("/v1/adapters", json=body).status_code == 201
+    found = json.loads(lorad("why", "why-app/theirs", "--json", home=shared.home).stdout)
+    assert found["adapter"]["why"]["rule"] == "no-examples"
+    assert all(gate["open"] for gate in found["device"]["gates"]), "it had them looked at"
+    assert lorad("why", "theirs", home=shared.home).returncode == 1
+    assert lorad("why", home=shared.home).returncode == 2
+
+
 def test_status_goes_through_all_pages(daemon: Daemon) -> None:
     names = [f"adapter-{number:03}" for number in range(201)]
     for name in names:
@@ -44,9 +61,9 @@ def test_status_goes_through_all_pages(daemon: Daemon) -> None:
     assert [adapter["name"] for adapter in status["adapters"]] == names
 
 
-@pytest.mark.parametrize("command", ["status", "adapters"])
+@pytest.mark.parametrize("command", ["status", "adapters", "why phone"])
 def test_without_a_daemon_the_exit_code_is_3(tmp_path: Path, command: str) -> None:
-    answer = lorad(command, home=tmp_path / "home")
+    answer = lorad(*command.split(), home=tmp_path / "home")
     assert answer.returncode == 3
     assert "lorad serve" in answer.stderr
 

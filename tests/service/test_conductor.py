@@ -261,7 +261,7 @@ def test_a_closed_gate_keeps_everybody_waiting_and_is_told_once(phone: Simulated
     phone.run_until(MIDNIGHT)
     assert phone.trainer.stretches == []
     closed = entries(phone, "gate-closed")
-    assert {one.message.split(":")[0] for one in closed} == {"charging", "level"}
+    assert {one.message.split()[0] for one in closed} == {"charging", "level"}
     assert len(closed) == 2, "only changes are told"
     assert all(one.client_id is None for one in closed)
     assert any("reading 60 %" in one.message and "limit 80 %" in one.message for one in closed)

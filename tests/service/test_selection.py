@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_schemas.nights import NightOptions
-from service.nights.selection import (
-    DAY_MS,
-    LONGEST_WAIT_MS,
-    RULES,
-    Facts,
-    Rule,
-    UnfinishedRun,
-    line_up,
-)
+from api_schemas.nights import RULES, NightOptions, Rule
+from service.nights.selection import DAY_MS, LONGEST_WAIT_MS, Facts, UnfinishedRun, line_up
 from storage.tables import RunStatus
 
 NOW = 1_800_000_000_000
