@@ -221,8 +221,7 @@ class Conductor:
         training = None
         if found is not None and found[0].in_window and moment.night_id is not None:
             run, adapter = found
-            began = run.worked_at or moment.now_ms
-            training = InTraining(run.id, adapter.id, moment.night_id, began)
+            training = InTraining(run.id, adapter.id, moment.night_id)
         ended = None
         if (seen := self._meter.seen) is not None:
             row = runs.by_id(session, seen.run_id)

@@ -10,8 +10,6 @@ class InTraining:
     run_id: int
     adapter_id: int
     night_id: int
-    began: int
-    """When its worker was started, in milliseconds since 1970 UTC."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,11 @@ class Charge:
 
 
 class Meter:
-    """Reads the time at every look. What began and ended between two looks is not seen."""
+    """Reads the time at every look.
+
+    A run that is new at a look counts as trained since the look before; one that began and ended
+    between two looks is not seen.
+    """
 
     def __init__(self) -> None:
         """Begin without knowing what was trained before."""
@@ -45,7 +47,7 @@ class Meter:
             boot: `boot_seconds` now.
             now: the wall clock, in milliseconds since 1970 UTC.
             training: what is being trained now.
-            ended: when the worker of the run `seen` ended, if it is another one now.
+            ended: when the run `seen` was last at work, if it isn't any more.
         """
         elapsed = 0.0 if self._last is None else max(0.0, boot - self._last)
         before, self._last, self._seen = self._seen, boot, training
@@ -53,15 +55,11 @@ class Meter:
             return _charges(before, elapsed)
         charges = []
         if before is not None:
-            idle = 0.0 if ended is None else _within((now - ended) / 1000, elapsed)
+            idle = 0.0 if ended is None else min(max((now - ended) / 1000, 0.0), elapsed)
             charges += _charges(before, elapsed - idle)
         if training is not None:
-            charges += _charges(training, _within((now - training.began) / 1000, elapsed))
+            charges += _charges(training, elapsed)
         return charges
-
-
-def _within(seconds: float, elapsed: float) -> float:
-    return min(max(seconds, 0.0), elapsed)
 
 
 def _charges(training: InTraining, seconds: float) -> list[Charge]:
