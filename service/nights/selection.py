@@ -104,6 +104,8 @@ def _turn(one: tuple[Facts, DueRule]) -> tuple[int, int, int]:
 def _rule(facts: Facts, now: int) -> Rule:
     if facts.run is not None:
         return _rule_of_run(facts, facts.run, now)
+    if facts.problem is not None:
+        return "base-model"
     if facts.train == 0:
         return "no-examples"
     if not facts.night.train:
@@ -113,8 +115,6 @@ def _rule(facts: Facts, now: int) -> Rule:
     enough = facts.new >= facts.night.min_new
     if not enough and not _has_waited(facts, now):
         return "too-few-new"
-    if facts.problem is not None:
-        return "base-model"
     if facts.budget_used:
         return "budget-used"
     return "enough-new" if enough else "waited-long"

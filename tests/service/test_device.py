@@ -2,11 +2,18 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from api_schemas.gates import GATES
 from service import device
 from tests.service.apps import pair
 from tests.service.battery_program import BatteryProgram
 from tests.service.daemon import Daemon, holding, until
+
+
+def worker(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.http.get("/v1/device").json()["worker"]
+    return found
 
 
 def test_the_device_says_what_it_has_and_does(ready: Daemon) -> None:
@@ -15,11 +22,14 @@ def test_the_device_says_what_it_has_and_does(ready: Daemon) -> None:
         assert 0 < room["free_bytes"] <= room["total_bytes"]
     assert answer["worker"] == {"state": "idle", "run": None, "because": None}
     assert answer["database_bytes"] >= (ready.home / "lorad.db").stat().st_size
-    assert answer["gates"] == []
+    assert [gate["name"] for gate in answer["gates"]] == list(GATES)
+    until(lambda: all(gate["open"] for gate in ready.http.get("/v1/device").json()["gates"]))
     with holding(ready.home / "worker.lock"):
         run_id = ready.train()
-        until(lambda: ready.http.get("/v1/device").json()["worker"]["state"] == "waiting")
-        assert "worker.lock" in ready.http.get("/v1/device").json()["worker"]["because"]
+        until(
+            lambda: "worker.lock" in str(ready.http.get("/v1/device").json()["worker"]["because"])
+        )
+        assert ready.http.get("/v1/device").json()["worker"]["state"] == "waiting"
     ready.wait_until_ended(run_id)
     engine = ready.http.get("/v1/device").json()["engine"]
     assert engine["run"] == run_id

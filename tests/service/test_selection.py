@@ -45,7 +45,7 @@ CASES: list[tuple[Rule, dict[str, Any]]] = [
     ("enough-new", {"new": 3, "night": {"min_new": 3}}),
     ("nights-off", {"new": 500, "night": OFF}),
     ("base-model", {"new": 20, "problem": "it is gone"}),
-    ("too-few-new", {"new": 5, "problem": "it is gone"}),
+    ("base-model", {"problem": "it is gone"}),
     ("budget-used", {"new": 20, "seconds_tonight": 7200.0}),
     ("enough-new", {"new": 20, "seconds_tonight": 7199.9}),
     ("training", {"run": run("running"), "seconds_tonight": 9999.0, "problem": "gone"}),
