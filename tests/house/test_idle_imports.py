@@ -7,7 +7,6 @@ import sys
 from tests.house.repository import ROOT
 
 ABSENT = {
-    "apscheduler",
     "httpx",
     "jinja2",
     "numpy",
