@@ -97,3 +97,21 @@ def test_an_app_sees_it_and_does_not_change_it(paused: Daemon) -> None:
         assert app.http.delete("/v1/pause").status_code == 403
         assert app.http.put("/v1/pause", json={"until": None}).status_code == 403
         assert app.http.get("/v1/pause").json()["paused"]
+
+
+def test_the_run_that_is_being_trained_waits_and_goes_on_by_itself(own: Daemon) -> None:
+    own.script(steps=10_000, step_seconds=0.02)
+    run_id = own.train()
+    own.wait_for(run_id, lambda run: run["step"] > 3)
+    assert own.http.put("/v1/pause", json={"until": None}).status_code == 200
+    waiting = own.wait_for(run_id, lambda run: run["status"] == "interrupted", 10)
+    assert "paused" in waiting["error"]
+    assert own.steer(run_id, "resume").status_code < 300
+    own.kill()
+    own.start()
+    until(lambda: "paused" in own.adapter()["not_training_because"])
+    assert own.worker_pids() == set(), "neither asking for it nor a new start overcomes the pause"
+    assert own.http.put("/v1/pause", json={"until": ahead(seconds=2)}).status_code == 200
+    going = own.wait_for(run_id, lambda run: run["status"] == "running", 15)
+    assert going["step"] >= waiting["step"]
+    assert kinds(own) == ["training-resumed", "training-paused", "training-paused"]
