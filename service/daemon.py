@@ -25,6 +25,7 @@ from service.durable import write_durably
 from service.eraser import Eraser
 from service.gates.gatekeeper import Gatekeeper
 from service.gates.limits import Limits
+from service.gates.pacing import Pacer
 from service.home import Home
 from service.locks import FileLock
 from service.models import ModelFolder
@@ -128,7 +129,7 @@ def _serve(
         moments,
         gatekeeper,
         sensors,
-        pace=lambda readings: 1.0,
+        pace=Pacer(limits).duty,
     )
     eraser = Eraser(home, database, supervisor)
     context = Context(
