@@ -69,4 +69,5 @@ def _has_passed(pause: TrainingPause, now_ms: int) -> bool:
 
 
 def _words(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    local = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S %Z}"

@@ -23,5 +23,7 @@ def waits(not_before: int | None, now: int) -> bool:
 def goes_on(checkpoint: int | None, at: int | None = None) -> str:
     """In words where a run goes on from, and when: ``at`` in ms, None: as soon as it may."""
     place = "from the start" if checkpoint is None else f"from step {checkpoint}"
-    when = "" if at is None else f" after {datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S} UTC"
-    return f"goes on by itself {place}{when}"
+    if at is None:
+        return f"goes on by itself {place}"
+    local = datetime.fromtimestamp(at / 1000, UTC).astimezone()
+    return f"goes on by itself {place} after {local:%H:%M:%S %Z}"

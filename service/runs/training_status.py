@@ -1,7 +1,5 @@
 """Whose turn it is, in words: why an adapter is being trained, or why it isn't."""
 
-from datetime import UTC, datetime
-
 from sqlmodel import Session
 
 from api_schemas.nights import HeldBy, Why
@@ -77,7 +75,8 @@ def _due(session: Session, adapter: Adapter, standing: Standing, obstacle: str) 
         return f"it is due: {words.why_due(standing)}. {_sentence(obstacle)}; {_trigger(adapter)}"
     run = runs.by_id(session, standing.facts.run.id)
     if run is not None and run.status == "interrupted":
-        return f"run {run.id} was interrupted: {run.error}. Now: {obstacle}"
+        now = "" if run.error is not None and obstacle in run.error else f". Now: {obstacle}"
+        return f"run {run.id} was interrupted: {run.error}{now}"
     return f"run {standing.facts.run.id} was asked for: {obstacle}"
 
 
@@ -89,10 +88,8 @@ def _not_due(
     match standing.rule:
         case "paused" if run is not None:
             return f"run {run.id} is {run.error}; POST /v1/runs/{run.id}/resume goes on with it"
-        case "backing-off" if run is not None and run.not_before is not None:
-            then = datetime.fromtimestamp(run.not_before / 1000, UTC)
-            until = f"it waits until {then.astimezone(moment.zone):%H:%M:%S}"
-            return f"run {run.id} was interrupted: {run.error}. Now: {until}"
+        case "backing-off" if run is not None:
+            return f"run {run.id} was interrupted: {run.error}"  # and that says when it goes on
         case "base-model":
             return str(facts.problem)
         case "nights-off":

@@ -1,6 +1,7 @@
 """What rows of kills and crashes do to a run, for any order of them."""
 
 import itertools
+import time
 from typing import Literal
 
 import pytest
@@ -152,8 +153,15 @@ def test_what_was_asked_for_waits_for_nothing() -> None:
     assert (run.kills, run.not_before) == (1, None)
 
 
-def test_the_words_say_from_where_and_when_in_utc() -> None:
-    assert goes_on(40, 1_800_000_000_000) == "goes on by itself from step 40 after 08:00:00 UTC"
+def test_the_words_say_from_where_and_when_by_the_clock_of_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        words = goes_on(40, 1_800_000_000_000)
+    time.tzset()
+    assert words == "goes on by itself from step 40 after 09:00:00 CET"
     assert goes_on(0) == "goes on by itself from step 0"
 
 
