@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 from service.cli.outcome import Exit, fail
 from service.home import Home
@@ -15,12 +16,13 @@ def get(home: Home, path: str) -> Any:
     return _ask(home, "GET", path)
 
 
-def get_all(home: Home, path: str, noun: str) -> list[Any]:
-    """Every item of the list at ``path``, page by page."""
+def get_all(home: Home, path: str, noun: str, client: str | None = None) -> list[Any]:
+    """Every item of the list at ``path``, page by page; ``client`` is whose, None: the owner's."""
     found: list[Any] = []
+    whose = "" if client is None else f"&client={quote(client, safe='')}"
     cursor = ""
     while True:
-        page = get(home, f"{path}?limit=200{cursor}")
+        page = get(home, f"{path}?limit=200{whose}{cursor}")
         found += page[noun]
         if page["next"] is None:
             return found

@@ -35,19 +35,27 @@ def adapters(home: HomeOption = None, json_output: JsonOption = False) -> None:
 
 
 def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
-    """Say what each adapter's training is doing, or why it isn't training."""
+    """Say what the training of everybody's adapters is doing, or why it isn't training."""
+    from storage.clients import OWNER
+
     place = _home(home)
     models = get(place, "/v1/models")["models"]
-    found = get_all(place, "/v1/adapters", "adapters")
+    found = [
+        (client["name"], adapter)
+        for client in get_all(place, "/v1/clients", "clients")
+        for adapter in get_all(place, "/v1/adapters", "adapters", client["name"])
+    ]
     if json_output:
-        print_json({"models": models, "adapters": found})
+        adapters = [{"client": client, **adapter} for client, adapter in found]
+        print_json({"models": models, "adapters": adapters})
         return
     names = ", ".join(model["name"] for model in models) or "none; see: lorad model add --help"
     typer.echo(f"base models: {names}")
     if not found:
         typer.echo("no adapters yet")
-    for adapter in found:
-        typer.echo(f"{adapter['name']}: {_training(adapter)}")
+    for client, adapter in found:
+        name = adapter["name"] if client == OWNER else f"{client}/{adapter['name']}"
+        typer.echo(f"{name}: {_training(adapter)}")
 
 
 def _training(adapter: dict[str, Any]) -> str:

@@ -109,6 +109,7 @@ class Household:
             "LORAD_HOME": str(self.home),
             "LORAD_PORT": "0",
             "LORAD_SENSORS": "fake",  # who starts the demo wants to see it train
+            "LORAD_RETRY_SECONDS": "1",
             "PYTHONUNBUFFERED": "1",
         }
         with (self._scratch / f"{name}.log").open("wb") as log:

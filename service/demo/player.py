@@ -18,8 +18,8 @@ from service.demo.rows import Row
 BATCH = 50
 POLL_SECONDS = 0.5
 REQUEST_SECONDS = 60
-RESUMES = 3
-"""How often an interrupted run is taken up again before that counts as a failure."""
+INTERRUPTIONS = 3
+"""How often a run may be interrupted, and go on by itself, before that counts as a failure."""
 STALL_SECONDS = 900
 """A run whose status says the same for so long has come to a stop (an emulator's step is slow)."""
 ADAPTER = "notifications"
@@ -118,25 +118,24 @@ class Player:
             RunError: it failed, stood still, or was interrupted again and again.
         """
         run = self._call("POST", f"/v1/adapters/{ADAPTER}/runs", json={})
-        resumes = 0
+        interruptions = 0
         seen: tuple[Any, ...] = ()
         changed = time.monotonic()
         while run["status"] != "completed":
             if run["status"] == "failed":
                 raise RunError(f"run {run['id']} failed: {run['error']}", run["id"])
-            if run["status"] == "interrupted":
-                resumes += 1
-                if resumes > RESUMES:
-                    raise RunError(
-                        f"run {run['id']} was interrupted {resumes} times: {run['error']}",
-                        run["id"],
-                    )
-                self._call("POST", f"/v1/adapters/{ADAPTER}/runs", json={})
             state = (run["status"], run["phase"], run["step"], run["evaluated"])
             if state != seen:
+                interruptions += run["status"] == "interrupted"
                 seen, changed = state, time.monotonic()
             elif time.monotonic() - changed > STALL_SECONDS:
-                raise RunError(f"run {run['id']} stands still in {state}", run["id"])
+                why = self._call("GET", f"/v1/adapters/{ADAPTER}")["not_training_because"]
+                raise RunError(f"run {run['id']} stands still in {state}: {why}", run["id"])
+            if interruptions > INTERRUPTIONS:
+                raise RunError(
+                    f"run {run['id']} was interrupted {interruptions} times: {run['error']}",
+                    run["id"],
+                )
             time.sleep(POLL_SECONDS)
             run = self._call("GET", f"/v1/runs/{run['id']}")
             watch(run)

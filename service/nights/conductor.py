@@ -104,7 +104,11 @@ class Conductor:
         self._ticker.stop()
 
     def nudge(self) -> None:
-        """Look again soon: something has changed that decides who may train. Never waits."""
+        """Look again soon: something has changed that decides who may train. Never waits.
+
+        What the last look allows is begun at once; the new one may have to wait for a sensor.
+        """
+        self._trainer.wake()
         self._ticker.nudge()
 
     def verdicts(self) -> tuple[GateVerdict, ...]:

@@ -272,8 +272,11 @@ class Supervisor:
         tell(self._feed, run)
         try:
             worker = self._start_worker(run)
-        except (SpecError, OSError) as error:
+        except SpecError as error:
             end = RunEnd("failed", f"the worker can't be started: {error}")
+        except OSError as error:  # no memory, no descriptors, a full disk: that may pass
+            why = f"the worker can't be started: {error.strerror or error}"
+            end = RunEnd("interrupted", why, "crash", backs_off=True)
         else:
             end = _NOT_STARTED if worker is None else self._attend(worker, run)
         self._finish(run.id, end)

@@ -31,6 +31,10 @@ class ProgramError(Exception):
     """It gave no output that can be used; the message says why, to stand after its name."""
 
 
+class SilentProgramError(ProgramError):
+    """It didn't answer in time, and perhaps would if it were asked again."""
+
+
 class BoundedProgram:
     """Runs one program again and again, never twice at once.
 
@@ -77,7 +81,7 @@ class BoundedProgram:
         if pipes.overflown:
             raise ProgramError(f"wrote more than {self._most_bytes} bytes")
         if not pipes.ended:
-            raise ProgramError(f"did not answer within {self._seconds:g} seconds")
+            raise SilentProgramError(f"did not answer within {self._seconds:g} seconds")
         if code != 0:
             raise ProgramError(f"failed with exit code {code}{_complaint(pipes.errors)}")
         return bytes(pipes.output)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from service.sensors.battery_status import BatteryStatusError, parse
-from service.sensors.bounded_program import BoundedProgram, ProgramError
+from service.sensors.bounded_program import BoundedProgram, ProgramError, SilentProgramError
 from service.sensors.readings import Battery
 
 PROGRAM = "termux-battery-status"
@@ -15,8 +15,7 @@ _MOST_BYTES = 64 * 1024
 _FRESH_SECONDS = 55.0
 """Less than a minute, so that of looks every half minute every second one asks, not every third."""
 _AGAIN_AFTER_SECONDS = (20.0, 20.0, 120.0, 300.0, 900.0)
-"""After so many failures in a row. One call in ten or twenty hangs on some phones and the next
-doesn't; but where all do, each leaves work behind in the system."""
+"""After so many failures in a row: where all calls hang, each leaves work behind in the system."""
 
 
 def find_program() -> Path | None:
@@ -68,7 +67,7 @@ class TermuxBattery:
                 "package termux-api",
             )
         try:
-            battery = parse(self._program.output([str(program)]), PROGRAM, now)
+            battery = parse(self._output(program), PROGRAM, now)
         except ProgramError as error:
             return self._failed(now, f"{PROGRAM} {error}")
         except BatteryStatusError as error:
@@ -76,6 +75,16 @@ class TermuxBattery:
         self._failures = 0
         self._ask_at = now + _FRESH_SECONDS
         return battery
+
+    def _output(self, program: Path) -> bytes:
+        """What it prints. On some phones one call in ten or twenty hangs and the next doesn't: a
+        first silence is followed by a second try, or each would cost training minutes."""
+        try:
+            return self._program.output([str(program)])
+        except SilentProgramError:
+            if self._failures > 0:
+                raise
+        return self._program.output([str(program)])
 
     def _failed(self, now: float, why: str) -> Battery:
         self._failures += 1

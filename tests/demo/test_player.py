@@ -95,20 +95,24 @@ def test_a_run_is_watched_to_its_end() -> None:
     assert seen == ["running", "completed"]
 
 
-def test_an_interrupted_run_is_taken_up_again() -> None:
+def test_an_interrupted_run_goes_on_by_itself() -> None:
     posts: list[str] = []
     script = [run("interrupted", step=10), run("running", step=11), run("completed", version=1)]
     assert playing(script, posts).train(lambda state: None)["version"] == 1
-    assert len(posts) == 2
+    assert len(posts) == 1
 
 
 def test_a_run_interrupted_again_and_again_fails() -> None:
     posts: list[str] = []
-    script = [run("interrupted", error="killed")] * 10
+    script = [
+        run(status, step=step, error="killed")
+        for step in range(10)
+        for status in ("running", "interrupted", "interrupted")
+    ]
     with pytest.raises(RunError, match="4 times: killed") as caught:
         playing(script, posts).train(lambda state: None)
     assert caught.value.run_id == 7
-    assert len(posts) == 1 + player.RESUMES
+    assert len(posts) == 1
 
 
 def test_a_failed_run_says_why() -> None:
@@ -118,8 +122,9 @@ def test_a_failed_run_says_why() -> None:
 
 def test_a_run_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player, "STALL_SECONDS", -1)
-    script = [run("running", phase="training", step=3)] * 3
-    with pytest.raises(RunError, match="stands still"):
+    script = [run("running", phase="training", step=3)] * 2
+    script.append({"not_training_because": "the battery is empty"})
+    with pytest.raises(RunError, match=r"stands still.*the battery is empty"):
         playing(script, []).train(lambda state: None)
 
 

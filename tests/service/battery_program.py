@@ -26,6 +26,7 @@ case "$(cat mode)" in
   ok) cat status ;;
   slow) sleep 0.3; cat status ;;
   hang) exec sleep 1000 ;;
+  hangs-once) if [ "$(wc -l <calls)" -gt 1 ]; then cat status; else exec sleep 1000; fi ;;
   ignores-sigterm) trap '' TERM INT HUP; sleep 1000; sleep 1000 ;;
   forks-and-hangs) (sleep 1000 & sleep 1000 & wait) & wait ;;
   answers-and-forks) cat status; sleep 1000 & ;;

@@ -46,6 +46,7 @@ def test_why_names_the_rule_the_window_and_the_gates(shared: Daemon) -> None:
     with pair(shared, "why-app", "adapters:manage") as app:
         body = {"name": "theirs", "base_model": "tiny"}
         assert app.http.post("/v1/adapters", json=body).status_code == 201
+    assert "why-app/theirs: not training:" in lorad("status", home=shared.home).stdout
     found = json.loads(lorad("why", "why-app/theirs", "--json", home=shared.home).stdout)
     assert found["adapter"]["why"]["rule"] == "no-examples"
     assert all(gate["open"] for gate in found["device"]["gates"]), "it had them looked at"

@@ -102,8 +102,27 @@ def test_what_does_not_end_is_killed_with_all_it_forked(
     program.does(mode)
     start = time.monotonic()
     check_silence(hanging, program, "did not answer within 1 seconds")
-    assert program.calls == 1
-    assert time.monotonic() - start < SHORT + 3  # with the search for what is left
+    assert program.calls == 2
+    assert time.monotonic() - start < 2 * SHORT + 3  # with the search for what is left
+
+
+def test_a_call_that_hangs_is_tried_once_more(
+    hanging: TermuxBattery, program: BatteryProgram
+) -> None:
+    program.does("hangs-once")
+    assert hanging.read().level.value == 91
+    assert program.calls == 2
+    assert not program.leftovers()
+
+
+def test_where_calls_hang_in_a_row_each_is_tried_once(
+    hanging: TermuxBattery, program: BatteryProgram, clock: Clock
+) -> None:
+    program.does("hang")
+    hanging.read()
+    clock.now += 1000
+    hanging.read()
+    assert program.calls == 3
 
 
 @pytest.mark.parametrize(
