@@ -40,7 +40,7 @@ from bench.recovery_apps import (
 from bench.recovery_notes import of_run
 from bench.recovery_strikes import Kill, Killer, plan
 from bench.recovery_worker import NOTES
-from bench.service_daemon import MODEL, Daemon, prepare_home
+from bench.service_daemon import MODEL, ROOT, Daemon, prepare_home
 from bench.service_load import BenchError, Connection
 from service.home import Home
 from service.runs.run_spec import read_spec
@@ -207,6 +207,7 @@ def compare(
     undisturbed.insert_examples(fresh, kept)
     own_notes = notes.with_name("fresh-notes")
     os.environ[NOTES] = str(own_notes)
+    os.environ["PYTHONPATH"] = str(ROOT)  # where the workers that no daemon starts find the bench
     adapters, losses = [], []
     for run_id in sorted(told.runs):
         undisturbed.train(fresh, home, run_id, worker)

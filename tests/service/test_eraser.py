@@ -14,7 +14,6 @@ import pytest
 from service.eraser import Eraser
 from service.home import Home
 from service.locks import FileLock
-from service.nights.chooser import NightChooser
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
 from service.settings import Settings
@@ -22,6 +21,7 @@ from storage import erasures, examples
 from storage.database import Database
 from storage.examples import NewExample
 from storage.scrub import ScrubError
+from tests.service.choosers import OldestFirst
 from tests.storage.conftest import new_adapter
 
 
@@ -50,7 +50,7 @@ def database(home: Home) -> Iterator[Database]:
 
 def supervisor_of(home: Home, database: Database) -> Supervisor:
     settings = Settings(home=home.path)
-    return Supervisor(settings, home, database, RunFeed(), NightChooser(settings, home))
+    return Supervisor(settings, home, database, RunFeed(), OldestFirst())
 
 
 def run(home: Home, database: Database, seconds: float = 1.0, **options: Any) -> None:

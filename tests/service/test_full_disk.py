@@ -104,6 +104,7 @@ def test_a_full_disk_refuses_and_loses_nothing(small: Path) -> None:
 
         filler.unlink()
         subprocess.run(["mount", "-o", f"remount,size={BYTES * 8}", str(small)], check=True)
+        (small / "home/sensors.json").write_text('{"storage_bytes": 2000000000}')
         response = daemon.http.post(path, json={"input": "again", "label": "now"})
         assert response.status_code == 201, response.text
         kept += [example["id"] for example in response.json()["examples"]]

@@ -18,13 +18,13 @@ from service.app import create_app
 from service.clients.auth import Authenticator, token_hash
 from service.door.penalty import Penalty
 from service.home import Home
-from service.nights.chooser import NightChooser
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
 from service.settings import Settings
 from storage import adapters, clients, runs
 from storage.database import Database
 from storage.tables import Adapter, Client, Run
+from tests.service.choosers import OldestFirst
 
 CANARY = "canary-91b2"
 TOKEN = "t" * 43
@@ -132,8 +132,7 @@ def test_an_error_of_ours_fails_its_run_and_the_queue_goes_on(
                 runs.enqueue(session, adapters.create(session, adapter(owner.id, name)).id).id
                 for name in ("first", "second")
             ]
-        chooser = NightChooser(Settings(), home)
-        supervisor = Supervisor(Settings(), home, database, RunFeed(), chooser)
+        supervisor = Supervisor(Settings(), home, database, RunFeed(), OldestFirst())
         supervisor.start()
         deadline = time.monotonic() + 20
         ended: list[Run | None] = []

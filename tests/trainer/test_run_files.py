@@ -92,6 +92,7 @@ def as_an_earlier_lorad_left_it(home: Path) -> None:
         (folder / "state.json").write_text(json.dumps(state))
         manifest = json.loads((folder / "manifest.json").read_text())
         manifest["files"]["state.json"] = file_sha256(folder / "state.json")
+        del manifest["sha256"]
         (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
