@@ -142,6 +142,8 @@ class Conductor:
             except DatabaseError as error:
                 _log.error("the moment can't be looked at: %s", error.orig)
                 return None
+            finally:  # what the looks before allow need not wait for the next one
+                self._trainer.wake()
 
     def _look(self) -> datetime | None:
         self._moments.refresh()
@@ -161,7 +163,6 @@ class Conductor:
         moment = self._keep_books(moment, found, readings if wanted else None, news)
         if found is not None:
             self._judge(moment, *found, readings)
-        self._trainer.wake()
         return moment.next_change
 
     def _in_training(self, session: Session) -> tuple[Run, Adapter] | None:
