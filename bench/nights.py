@@ -86,7 +86,8 @@ def _print(found: dict[str, Any]) -> None:
 
     table = Table("night", "client", "from", "to", "minutes", "rule", "outcome")
     for one in found["stretches"]:
-        table.add_row(*(str(value).partition(";")[0] for value in one.values()))
+        ended = {"outcome": str(one["outcome"]).partition(";")[0].replace("interrupted: ", "")}
+        table.add_row(*(str(value) for value in (one | ended).values()))
     Console().print(table)
     print("starved:", ", ".join(found["starved"]) or "nobody")
 
