@@ -12,6 +12,7 @@ import random
 import threading
 import time
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +53,7 @@ class Told:
     """``{id: adapter}`` of every run that was seen."""
 
 
-class Background(threading.Thread):
+class Background(threading.Thread, ABC):
     """A thread that goes on until `end`, through any number of daemons."""
 
     def __init__(self, connect: Connect, told: Told, adapters: tuple[str, ...]) -> None:
@@ -92,9 +93,9 @@ class Background(threading.Thread):
                 self.failure = error
                 return
 
+    @abstractmethod
     def work(self, connection: Connection) -> None:
         """Until the end, or until the connection breaks."""
-        raise NotImplementedError
 
 
 class Poster(Background):

@@ -25,6 +25,11 @@ def timestamp(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def instant(moment: datetime) -> str:
+    """A moment (aware) as ISO 8601 in UTC."""
+    return timestamp(int(moment.timestamp() * 1000))
+
+
 def adapter_answer(session: Session, row: Adapter, counts: Counts, why: Why) -> AdapterAnswer:
     """An adapter with its examples counted, its unfinished run and its active version."""
     run = runs.unfinished(session, row.id)

@@ -21,10 +21,15 @@ def get(session: Session) -> ScheduleRow | None:
     return session.get(ScheduleRow, _ONLY_ROW)
 
 
+def windows_of(row: ScheduleRow | None) -> list[dict[str, Any]]:
+    """The windows of the schedule as `get` found it."""
+    return EVERY_NIGHT if row is None else row.windows
+
+
 def put(session: Session, windows: list[dict[str, Any]]) -> ScheduleRow | None:
     """Set the windows; the revision counts up if they differ from those before."""
     row = get(session)
-    if windows == (EVERY_NIGHT if row is None else row.windows):
+    if windows == windows_of(row):
         return row
     if row is None:
         row = ScheduleRow(windows=windows)

@@ -39,7 +39,7 @@ def _count_of(counts: Any, status: str) -> Any:
     return and_(counts.adapter_id == Adapter.id, counts.split == "train", counts.status == status)
 
 
-_EVERYONE = (
+_EVERYONE = (  # sqlmodel types selects of at most four columns
     select(  # type: ignore[call-overload]
         Adapter.id,
         Adapter.client_id,

@@ -54,7 +54,7 @@ class NightChooser:
         """See `service.runs.chooser.Chooser`."""
         moment = self._moments.look(session)
         waiting = self._waiting(session, moment)
-        ready = [one for one in waiting if moment.opening is not None or not one.in_window]
+        ready = _ready(waiting, moment)
         if not waiting:
             return Choice()
         if moment.paused:
@@ -73,8 +73,7 @@ class NightChooser:
         """Whether anything would be trained now if all gates were open."""
         if moment.paused:
             return False
-        waiting = self._waiting(session, moment)
-        return any(moment.opening is not None or not one.in_window for one in waiting)
+        return bool(_ready(self._waiting(session, moment), moment))
 
     def line(self, session: Session, moment: Moment) -> list[Standing]:
         """How it is with every adapter, whether or not a window is open."""
@@ -100,3 +99,8 @@ class NightChooser:
             words = f"run {run.id} was made by the night's rule {self.chosen.rule}"
             note_words(session, run, "run-chosen", f"{words}: {self.chosen.words}")
         return run
+
+
+def _ready(waiting: list[Standing], moment: Moment) -> list[Standing]:
+    """Those that the schedule lets train at the moment."""
+    return [one for one in waiting if moment.opening is not None or not one.in_window]

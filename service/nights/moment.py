@@ -92,9 +92,8 @@ class Moments:
     def look(self, session: Session) -> Moment:
         """Now, with the schedule and the pause of the session's snapshot."""
         now, zone = self._wall(), self._zone or self.refresh()
-        row = schedule.get(session)
-        rows = schedule.EVERY_NIGHT if row is None else row.windows
-        windows = tuple(Window.model_validate(one) for one in rows)
+        stored = schedule.windows_of(schedule.get(session))
+        windows = tuple(Window.model_validate(one) for one in stored)
         found = opening(windows, now, zone)
         night = None if found is None else nights.find(session, found.key)
         pause = training_pause.active(session, int(now.timestamp() * 1000))

@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from api_schemas.nights import DueRule, NightOptions, Rule
+from service.runs.backoff import waits
 from storage.tables import Origin, RunStatus
 
 DAY_MS = 86_400_000
-LONGEST_WAIT_MS = 3_600_000
-"""The farthest ahead that a run's ``not_before`` counts; farther, the clock was set back."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def _rule_of_run(facts: Facts, run: UnfinishedRun, now: int) -> Rule:
         return "paused"
     if facts.problem is not None:
         return "base-model"
-    if run.not_before is not None and 0 < run.not_before - now <= LONGEST_WAIT_MS:
+    if waits(run.not_before, now):
         return "backing-off"
     if not run.in_window:
         return "asked-now"

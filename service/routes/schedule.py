@@ -14,7 +14,7 @@ from service.nights.local_zone import local_zone
 from service.nights.windows import next_opening, open_until, opening
 from service.routes.pause import pause_answer
 from service.routes.responses import problems
-from service.views import timestamp
+from service.views import instant, timestamp
 from storage import schedule
 from storage.ledgers import ScheduleRow
 
@@ -64,8 +64,7 @@ def _revision(row: ScheduleRow | None) -> int:
 def _answer(session: Session, zone: tzinfo, response: Response) -> Schedule:
     row = schedule.get(session)
     response.headers["ETag"] = etag(_revision(row))
-    stored = schedule.EVERY_NIGHT if row is None else row.windows
-    windows = [Window.model_validate(window) for window in stored]
+    windows = [Window.model_validate(window) for window in schedule.windows_of(row)]
     now = datetime.now(UTC)
     is_open = opening(windows, now, zone) is not None
     until = open_until(windows, now, zone)
@@ -75,19 +74,15 @@ def _answer(session: Session, zone: tzinfo, response: Response) -> Schedule:
         in_force=True,
         zone=str(zone),
         open=is_open,
-        open_until=None if until is None else _told(until),
+        open_until=None if until is None else instant(until),
         next=None
         if following is None
         else NextOpening.model_validate(
             {
-                "from": _told(following.begins),
-                "to": _told(open_until(windows, following.begins, zone) or following.ends),
+                "from": instant(following.begins),
+                "to": instant(open_until(windows, following.begins, zone) or following.ends),
             }
         ),
         pause=pause_answer(session),
         changed_at=None if row is None else timestamp(row.changed_at),
     )
-
-
-def _told(moment: datetime) -> str:
-    return timestamp(int(moment.timestamp() * 1000))

@@ -6,7 +6,7 @@ from api_schemas.nights import HeldBy, Why
 from service.nights import words
 from service.nights.outlook import Outlook
 from service.nights.selection import Standing
-from service.views import timestamp
+from service.views import instant
 from storage import runs, versions
 from storage.examples import Counts
 from storage.tables import Adapter, Run
@@ -34,9 +34,7 @@ def why(session: Session, adapter: Adapter, counts: Counts, outlook: Outlook) ->
         says=says,
         place=standing.place,
         window_open=moment.opening is not None,
-        next_window=None
-        if following is None
-        else timestamp(int(following.begins.timestamp() * 1000)),
+        next_window=None if following is None else instant(following.begins),
         minutes_used=round(standing.facts.seconds_tonight / 60, 1),
         minutes=standing.facts.night.minutes,
     )

@@ -65,6 +65,15 @@ def add_stand_in_model(home: Path, name: str = MODEL, base_hash: str = "sha256:t
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def add_tiny_model(home: Path, source: Path) -> None:
+    """The tiny random model, made in ``source`` and added as a person would, for real workers."""
+    for arguments in (
+        ("trainer.models.tiny", str(source)),
+        ("service.cli.main", "model", "add", MODEL, str(source), "--home", str(home)),
+    ):
+        subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, timeout=120)
+
+
 class Daemon:
     """`lorad serve --port 0` on a home; usable as a context manager."""
 

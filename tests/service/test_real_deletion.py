@@ -1,14 +1,12 @@
 """Deleting while the real worker trains: the run goes on without, and no byte stays behind."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.service.daemon import ROOT, Daemon
+from tests.service.daemon import Daemon, add_tiny_model
 
 CANARY = "canary-5e11"
 STEPS = 120
@@ -17,11 +15,7 @@ STEPS = 120
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Daemon]:
     home, source = tmp_path / "home", tmp_path / "tiny-source"
-    for arguments in (
-        ("trainer.models.tiny", str(source)),
-        ("service.cli.main", "model", "add", "tiny", str(source), "--home", str(home)),
-    ):
-        subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, timeout=120)
+    add_tiny_model(home, source)
     with Daemon(home, worker="trainer.worker") as daemon:
         yield daemon
 

@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.service.daemon import ROOT, Daemon, is_alive, kill, until
+from tests.service.daemon import Daemon, add_tiny_model, is_alive, kill, until
 
 STEPS = 150
 TRAINING = {"steps": STEPS, "learning_rate": 0.01, "seed": 3}
@@ -21,11 +19,7 @@ ENVIRONMENT = {"LORAD_RETRY_SECONDS": "0.5", "LORAD_HANG_SECONDS": "8"}
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("real")
     home, source = folder / "home", folder / "tiny-source"
-    for arguments in (
-        ("trainer.models.tiny", str(source)),
-        ("service.cli.main", "model", "add", "tiny", str(source), "--home", str(home)),
-    ):
-        subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, timeout=120)
+    add_tiny_model(home, source)
     with Daemon(home, worker="trainer.worker", environment=ENVIRONMENT) as daemon:
         daemon.create_adapter("phone", training=TRAINING)
         batch = [

@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load
 
-from tests.service.daemon import ROOT, Daemon, kill
+from tests.service.daemon import Daemon, add_tiny_model, kill
 
 CANARY = "canary-0b7e"
 STEPS = 150
@@ -23,11 +21,7 @@ TRAINING = {"steps": STEPS, "learning_rate": 0.01, "seed": 3}
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("real")
     home, source = folder / "home", folder / "tiny-source"
-    for arguments in (
-        ("trainer.models.tiny", str(source)),
-        ("service.cli.main", "model", "add", "tiny", str(source), "--home", str(home)),
-    ):
-        subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, timeout=120)
+    add_tiny_model(home, source)
     with Daemon(home, worker="trainer.worker") as daemon:
         yield daemon
 

@@ -1,12 +1,10 @@
 """Deletions under the real worker: it goes on without them, and no file keeps a word of them."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.service.daemon import ROOT, Daemon, kill
+from tests.service.daemon import Daemon, add_tiny_model, kill
 from tests.service.test_erasures import delete, holders, until_done
 
 STEPS = 150
@@ -17,11 +15,7 @@ TRAINING = {"steps": STEPS, "learning_rate": 0.01, "seed": 3}
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("real")
     home, source = folder / "home", folder / "tiny-source"
-    for arguments in (
-        ("trainer.models.tiny", str(source)),
-        ("service.cli.main", "model", "add", "tiny", str(source), "--home", str(home)),
-    ):
-        subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, timeout=120)
+    add_tiny_model(home, source)
     with Daemon(home, worker="trainer.worker") as daemon:
         yield daemon
 

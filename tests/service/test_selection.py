@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_schemas.nights import RULES, NightOptions, Rule
-from service.nights.selection import DAY_MS, LONGEST_WAIT_MS, Facts, UnfinishedRun, line_up
+from service.nights.selection import DAY_MS, Facts, UnfinishedRun, line_up
+from service.runs.backoff import LONGEST_MS
 from storage.tables import RunStatus
 
 NOW = 1_800_000_000_000
@@ -59,8 +60,8 @@ CASES: list[tuple[Rule, dict[str, Any]]] = [
     ("budget-used", {"run": run(), "seconds_tonight": 7200.0}),
     ("base-model", {"run": run(in_window=False), "problem": "it is gone"}),
     ("backing-off", {"run": run(not_before=NOW + 1)}),
-    ("backing-off", {"run": run(in_window=False, not_before=NOW + LONGEST_WAIT_MS)}),
-    ("unfinished", {"run": run(not_before=NOW + LONGEST_WAIT_MS + 1)}),
+    ("backing-off", {"run": run(in_window=False, not_before=NOW + LONGEST_MS)}),
+    ("unfinished", {"run": run(not_before=NOW + LONGEST_MS + 1)}),
     ("unfinished", {"run": run(not_before=NOW)}),
 ]
 
