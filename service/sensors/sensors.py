@@ -31,7 +31,7 @@ class Sensors:
         self._last = NOT_READ
 
     def read(self) -> Readings:
-        """Look now. Waits for a look that another thread has begun; takes at most 6 seconds."""
+        """Look now. Waits for a look that another thread has begun; takes at most 12 seconds."""
         with self._looking:
             self._last = self._look()
             return self._last
