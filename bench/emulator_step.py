@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import torch
 
-from npu.engine import open_engine
+from npu.engine_options import EngineOptions
+from npu.opening import open_engine
 from npu.weights import FrozenWeights
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
@@ -34,7 +35,7 @@ def gradients(
 ) -> tuple[dict[str, torch.Tensor], float, dict[str, Any]]:
     """Adapter gradients of one step, the step's seconds and the engine's report."""
     config = DecoderConfig.from_json(weights.metadata["config"])
-    engine = open_engine(weights, engine_name, threads=threads)
+    engine = open_engine(weights, engine_name, EngineOptions(threads=threads))
     adapter = LoraAdapter(config, rank=8, alpha=16.0, seed=0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -19,7 +19,11 @@ from typing import get_args
 import numpy as np
 import torch
 
-from npu.engine import Engine, EngineName, create_engine
+from npu.engine import Engine, EngineName
+from npu.engine_options import EngineOptions
+from npu.engines.create import create_engine
+from npu.quantize import quantize
+from npu.weight_layout import WeightFormat
 from npu.weights import FrozenMatrix
 
 SHAPES = {
@@ -34,14 +38,14 @@ SHAPES = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.engines", description=__doc__)
     parser.add_argument("--engine", choices=get_args(EngineName), default="torch_cpu")
-    parser.add_argument("--format", choices=("int8", "fp16"), default="int8")
+    parser.add_argument("--format", choices=get_args(WeightFormat), default="int8")
     parser.add_argument("--rows", type=int, default=320)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     matrices = {name: random_matrix(name, options.format, *s) for name, s in SHAPES.items()}
-    engine = create_engine(options.engine, matrices, threads=options.threads)
+    engine = create_engine(options.engine, matrices, EngineOptions(threads=options.threads))
     results = [
         compare(engine, matrix, options.rows, options.rounds) for matrix in matrices.values()
     ]
@@ -62,12 +66,10 @@ def main() -> int:
     return 0
 
 
-def random_matrix(name: str, format: str, N: int, K: int) -> FrozenMatrix:
+def random_matrix(name: str, format: WeightFormat, N: int, K: int) -> FrozenMatrix:
     generator = np.random.default_rng(0)
-    if format == "fp16":
-        return FrozenMatrix(name, "fp16", generator.random((N, K)).astype(np.float16), None)
-    codes = generator.integers(-127, 128, (N, K)).astype(np.int8)
-    return FrozenMatrix(name, "int8", codes, generator.random(N, np.float32))
+    quantized = quantize(generator.standard_normal((N, K), np.float32), format)
+    return FrozenMatrix(name, format, quantized.codes, quantized.scale, quantized.offset)
 
 
 def compare(engine: Engine, matrix: FrozenMatrix, rows: int, rounds: int) -> dict[str, object]:

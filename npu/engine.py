@@ -18,6 +18,7 @@ Every frozen linear of the model is used in three products, all reading ONE stor
     int8:  W = diag(scale) Q / 128:   y = (x Q^T / 128) · scale      dx = ((dy · scale) Q) / 128
                                        engine ───┘   └─── fp32, host ───┘        └─── engine
     fp16:  W = Q
+    4 bits: W = fp16(code · scale (+ offset)), per block of 32 along K (`frozen_matrix.py`)
 
 No transposed copy of W exists: an engine reads the same codes forwards and backwards.
 """
@@ -27,17 +28,16 @@ from __future__ import annotations
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
+from npu.engine_options import EngineOptions
 from npu.errors import EngineError, NonFiniteInput, ProductError
-from npu.htp import find_snapdragon
+from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction, Ledger, Product
-from npu.weights import FrozenMatrix, FrozenWeights
 
 __all__ = [
     "Engine",
@@ -46,9 +46,6 @@ __all__ = [
     "NonFiniteInput",
     "ProductError",
     "RequestedEngine",
-    "choose_engine",
-    "create_engine",
-    "open_engine",
 ]
 
 EngineName = Literal["qnn", "onnx_cpu", "torch_cpu"]
@@ -63,8 +60,9 @@ class Engine(ABC):
     """
 
     name: ClassVar[EngineName]
-    form: ClassVar[str]
-    """How the weight reaches the product: "codes" (read in place) or "inputs" (graph input)."""
+    form: str
+    """How the weight reaches the product: "codes" (read in place), "inputs" (as a graph's input) or
+    "table" (out of a table inside the compiled graph)."""
 
     requested: RequestedEngine
     why: str
@@ -72,14 +70,15 @@ class Engine(ABC):
     def __init__(
         self,
         matrices: Mapping[str, FrozenMatrix],
+        options: EngineOptions,
         *,
-        threads: int,
         fallback: Engine | None = None,
     ) -> None:
         """An engine over `matrices` that computes what fails on `fallback`, if there is one."""
         self._matrices = matrices
         self._fallback = fallback
-        self.threads = threads
+        self.options = options
+        self.precision = precision_summary(matrices.values())
         self.ledger = Ledger(self.name)
         self.requested = self.name
         self.why = "asked for by name"
@@ -117,7 +116,8 @@ class Engine(ABC):
             "why": self.why,
             "device": self.device,
             "versions": self.versions(),
-            "threads": self.threads,
+            "threads": self.options.threads,
+            "precision": self.precision,
             **self.ledger.report(),
         }
 
@@ -171,96 +171,20 @@ class Engine(ABC):
             ) from None
 
 
-def open_engine(
-    weights: FrozenWeights,
-    requested: RequestedEngine = "auto",
-    *,
-    threads: int = 1,
-    cache_dir: Path | None = None,
-) -> Engine:
-    """Open the engine `requested` over the matrices of `weights`; `torch_cpu` if it can't be had.
-
-    `auto` is `qnn` on a real Snapdragon and `torch_cpu` elsewhere; the x86 emulator runs only
-    when `qnn` is asked for by name. `qnn` and `onnx_cpu` pass the self-test before use. A failure
-    to open or to pass falls back to `torch_cpu` with its cause in `report()["fallbacks"]`.
-
-    `threads` becomes torch's thread count of this process as well. `cache_dir` keeps what the NPU
-    compiler made, so that the next opening is fast.
-
-    Raises ValueError for another name, or for less than one thread.
-    """
-    if requested not in get_args(RequestedEngine):
-        raise ValueError(
-            f"expected an engine of {', '.join(get_args(RequestedEngine))}, found {requested!r}: "
-            "choose one of them"
-        )
-    if threads < 1:
-        raise ValueError(f"expected at least 1 thread, found {threads}: give a positive number")
-    torch.set_num_threads(threads)
-    chosen, why = choose_engine(requested)
-    engine = create_engine("torch_cpu", weights.matrices, threads=threads)
-    if chosen != "torch_cpu":
-        try:
-            engine = _open_tested(chosen, weights, engine, threads, cache_dir)
-        except EngineError as failure:
-            why = f"{chosen} can't be used: {failure}"
-            engine.ledger.fallback(chosen, str(failure), None, None)
-    engine.requested = requested
-    engine.why = why
-    return engine
-
-
-def choose_engine(requested: RequestedEngine) -> tuple[EngineName, str]:
-    """The engine meant by `requested` on this machine, and why."""
-    if requested != "auto":
-        return requested, "asked for by name"
-    snapdragon = find_snapdragon()
-    if snapdragon.found:
-        return "qnn", snapdragon.reason
-    return "torch_cpu", f"no Snapdragon NPU to use here: {snapdragon.reason}"
-
-
-def create_engine(
-    name: EngineName,
-    matrices: Mapping[str, FrozenMatrix],
-    *,
-    threads: int,
-    fallback: Engine | None = None,
-    cache_dir: Path | None = None,
-) -> Engine:
-    """An engine that hasn't been tested; each is imported only when it is meant to run.
-
-    Raises EngineError if what it needs can't be loaded.
-    """
-    if name == "qnn":
-        from npu.engines.qnn import QnnEngine
-
-        return QnnEngine(matrices, threads=threads, fallback=fallback, cache_dir=cache_dir)
-    if name == "onnx_cpu":
-        from npu.engines.onnx_cpu import OnnxCpuEngine
-
-        return OnnxCpuEngine(matrices, threads=threads, fallback=fallback)
-    from npu.engines.torch_cpu import TorchCpuEngine
-
-    return TorchCpuEngine(matrices, threads=threads)
-
-
-def _open_tested(
-    name: EngineName,
-    weights: FrozenWeights,
-    fallback: Engine,
-    threads: int,
-    cache_dir: Path | None,
-) -> Engine:
-    """Create the engine `name` and let it pass the self-test. Raises EngineError."""
-    from npu.selftest import check_engine
-
-    engine = create_engine(
-        name, weights.matrices, threads=threads, fallback=fallback, cache_dir=cache_dir
-    )
-    check_engine(engine, {matrix.format for matrix in weights.matrices.values()})
-    engine.ledger = Ledger(engine.name)
-    return engine
+def precision_summary(matrices: Iterable[FrozenMatrix]) -> dict[str, Any]:
+    """Matrices, parameters and bytes of each weight format, and bytes per parameter of all."""
+    formats: dict[str, dict[str, int]] = {}
+    for matrix in matrices:
+        counts = formats.setdefault(matrix.format, {"matrices": 0, "parameters": 0, "bytes": 0})
+        counts["matrices"] += 1
+        counts["parameters"] += matrix.shape[0] * matrix.shape[1]
+        counts["bytes"] += matrix.bytes
+    parameters = sum(counts["parameters"] for counts in formats.values())
+    stored = sum(counts["bytes"] for counts in formats.values())
+    return {
+        "formats": dict(sorted(formats.items())),
+        "bytes_per_parameter": round(stored / parameters, 4) if parameters else None,
+    }
 
 
 def _output_width(matrix: FrozenMatrix, direction: Direction) -> int:

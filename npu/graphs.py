@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Literal
 
 from npu.ledger import Direction
 from npu.onnx_format import Constant, ElementType, Node, Value, encode_model
 from npu.quantize import CODE_STEP
-from npu.weight_layout import WeightFormat
 
 OPERAND = "a"
 WEIGHT = "W"
 RESULT = "result"
+
+InputFormat = Literal["int8", "fp16"]
+"""What a weight that is a graph's input can be."""
 
 _OPSETS = {"": 21, "com.microsoft": 1}
 
@@ -33,7 +36,7 @@ _OPSETS = {"": 21, "com.microsoft": 1}
 class GraphSpec:
     """A static graph, shared by all weights of one shape: [N, K], M rows, one direction."""
 
-    format: WeightFormat
+    format: InputFormat
     direction: Direction
     N: int
     K: int

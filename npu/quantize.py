@@ -1,16 +1,22 @@
-"""Symmetric int8 quantisation of a frozen weight, one scale per output channel.
+"""Quantisation of a frozen weight: symmetric int8 here, 4 bits in `quantize_blocks.py`.
 
-The graph on the NPU multiplies every code by one exact scalar, 2**-7, and knows no other scale
-(a per-channel scale inside it is silently wrong for the input gradient). What differs between
-output channels stays on the host, in fp32:
+int8 has one scale per output channel. The graph on the NPU multiplies every code by one exact
+scalar, 2**-7, and knows no other scale (a per-channel scale inside it is silently wrong for the
+input gradient). What differs between output channels stays on the host, in fp32:
 
     W[n, k]  ~  codes[n, k] * 2**-7 * scale[n]          codes in [-127, 127]
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+
+from npu.quantize_blocks import quantize_int4, quantize_int4_min
+from npu.weight_layout import WeightFormat
 
 CODE_STEP = 2.0**-7
 """The exact scalar every int8 code is multiplied by, on every engine."""
@@ -19,6 +25,36 @@ LARGEST_CODE = 127
 
 _ELEMENTS_AT_A_TIME = 1 << 22
 """Rows are quantised in pieces of about this many elements, so that temporaries stay small."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """Codes, scale and offset of a matrix, as `FrozenMatrix` describes them for each format."""
+
+    codes: npt.NDArray[Any]
+    scale: npt.NDArray[Any] | None
+    offset: npt.NDArray[np.float16] | None = None
+
+
+def quantize(W: npt.NDArray[np.float32], format: WeightFormat) -> Quantized:
+    """The weight `W` fp32 [N, K] in `format`.
+
+    Raises ValueError for a weight that has no values in that format.
+    """
+    if format == "int8":
+        return Quantized(*quantize_int8(W))
+    if format == "int4":
+        return Quantized(*quantize_int4(W))
+    if format == "int4_min":
+        return Quantized(*quantize_int4_min(W))
+    with np.errstate(over="ignore"):
+        codes = W.astype("<f2")
+    if not np.isfinite(codes).all():
+        raise ValueError(
+            "expected finite weights within fp16 (65504), found others: "
+            "use the format int8 or repair the source model"
+        )
+    return Quantized(codes, None)
 
 
 def quantize_int8(

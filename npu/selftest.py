@@ -19,14 +19,17 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from npu.engine import Engine, RequestedEngine, choose_engine, create_engine
+from npu.engine import Engine, RequestedEngine
+from npu.engine_options import EngineOptions
+from npu.engines.create import create_engine
 from npu.errors import EngineError, NonFiniteInput, ProductError
+from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction
-from npu.quantize import CODE_STEP, quantize_int8
+from npu.opening import choose_engine
+from npu.quantize import quantize
 from npu.weight_layout import WeightFormat
-from npu.weights import FrozenMatrix
 
-_N, _K = 80, 48
+_N, _K = 80, 96
 _ROW_SIZES = (*np.logspace(-9, 5, 12), 0.0)
 """Largest gradients and activations seen, and what fp16 alone can't hold, on both ends."""
 
@@ -84,17 +87,13 @@ def _test_matrix(format: WeightFormat) -> FrozenMatrix:
     generator = np.random.default_rng(20)
     row_sizes = np.exp(generator.standard_normal((_N, 1)))
     weight = (generator.standard_normal((_N, _K)) * row_sizes / np.sqrt(_K)).astype(np.float32)
-    if format == "fp16":
-        return FrozenMatrix("self-test", format, weight.astype(np.float16), None)
-    codes, scale = quantize_int8(weight)
-    return FrozenMatrix("self-test", format, codes, scale)
+    quantized = quantize(weight, format)
+    return FrozenMatrix("self-test", format, quantized.codes, quantized.scale, quantized.offset)
 
 
 def _run_case(engine: Engine, matrix: FrozenMatrix, direction: Direction) -> SelfTestCase:
     forward = direction == "forward"
-    weight = matrix.codes.astype(np.float64)
-    if matrix.scale is not None:
-        weight *= CODE_STEP * matrix.scale.astype(np.float64)[:, None]
+    weight = matrix.dequantize().astype(np.float64)
     width = _K if forward else _N
     generator = np.random.default_rng(21)
     sizes = np.array(_ROW_SIZES)[:, None]
@@ -102,7 +101,7 @@ def _run_case(engine: Engine, matrix: FrozenMatrix, direction: Direction) -> Sel
     expected = operand.astype(np.float64) @ (weight.T if forward else weight)
     result = engine.compute(matrix, direction, torch.from_numpy(operand)).numpy()
     worst = _worst_row(result, expected)
-    tolerance = FP16_TOLERANCE if engine.form == "inputs" else FP32_TOLERANCE
+    tolerance = FP32_TOLERANCE if engine.form == "codes" else FP16_TOLERANCE
     return SelfTestCase(
         format=matrix.format,
         direction=direction,
@@ -127,7 +126,7 @@ def _report(requested: RequestedEngine, threads: int) -> dict[str, Any]:
     report: dict[str, Any] = {"requested": requested, "engine": name, "why": why}
     started = time.perf_counter()
     try:
-        engine = create_engine(name, {}, threads=threads)
+        engine = create_engine(name, {}, EngineOptions(threads=threads))
         cases = run_selftest(engine, get_args(WeightFormat))
     except EngineError as error:
         return report | {"passed": False, "cause": str(error), "cases": []}

@@ -8,6 +8,15 @@
     aligned       ...    raw little-endian tensors in header order, each aligned to 128 bytes
                          (a Hexagon vector), zero bytes between them; nothing after the last one
 
+A matrix [N, K] is its codes and, by format, what turns codes into weights (`weights.py`):
+
+    fp16      codes fp16 [N, K]
+    int8      codes int8 [N, K]      scale fp32 [N]
+    int4      codes 4-bit [N, K]     scale fp16 [N, K/32]
+    int4_min  codes 4-bit [N, K]     scale fp16 [N, K/32]    offset fp16 [N, K/32]
+
+4-bit codes are ONNX's INT4: two's complement, two a byte, the even column in the low nibble.
+
 Offsets in the header count from the first aligned byte behind it.
 """
 
@@ -16,9 +25,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-WeightFormat = Literal["int8", "fp16"]
+WeightFormat = Literal["int8", "fp16", "int4", "int4_min"]
 
 MAGIC = b"LORADWT1"
 DIGEST_OFFSET = 16
@@ -28,8 +37,15 @@ ALIGNMENT = 128
 LARGEST_HEADER = 16 << 20
 """A header of a 100-layer model is about 100 KiB; whatever claims more than 16 MiB is damaged."""
 
-_CODE_BYTES: Mapping[str, int] = {"int8": 1, "fp16": 2}
+BLOCK = 32
+"""Columns of a 4-bit weight that share a scale: GGUF's Q4_0 and Q4_1."""
+
+BLOCK_FORMATS: tuple[WeightFormat, ...] = ("int4", "int4_min")
+"""Formats with a scale per BLOCK columns, and so with a K that is a multiple of it."""
+
+_CODE_BITS: Mapping[WeightFormat, int] = {"int8": 8, "fp16": 16, "int4": 4, "int4_min": 4}
 _FLOAT_BYTES = 4
+_HALF_BYTES = 2
 
 
 class WeightFileError(ValueError):
@@ -51,13 +67,14 @@ class Extent:
 
 @dataclass(frozen=True)
 class MatrixEntry:
-    """A weight matrix [N, K] in the header; `scale` (fp32 [N]) exists for int8 only."""
+    """A weight matrix [N, K] in the header; its format says which of scale and offset exist."""
 
     name: str
     format: WeightFormat
     shape: tuple[int, int]
     codes: Extent
     scale: Extent | None
+    offset: Extent | None
 
 
 @dataclass(frozen=True)
@@ -83,6 +100,8 @@ class Layout:
             yield f"matrix '{matrix.name}' codes", matrix.codes
             if matrix.scale is not None:
                 yield f"matrix '{matrix.name}' scale", matrix.scale
+            if matrix.offset is not None:
+                yield f"matrix '{matrix.name}' offset", matrix.offset
         for vector in self.vectors:
             yield f"vector '{vector.name}'", vector.data
 
@@ -102,13 +121,34 @@ def data_start(header_bytes: int) -> int:
     return aligned(HEADER_OFFSET + header_bytes)
 
 
+def part_bytes(format: WeightFormat, N: int, K: int) -> tuple[int, int | None, int | None]:
+    """Bytes of a matrix's codes, scale and offset; None for what the format doesn't have.
+
+    Raises WeightFileError for a K that can't be cut into blocks.
+    """
+    codes = N * K * _CODE_BITS[format] // 8
+    if format == "fp16":
+        return codes, None, None
+    if format == "int8":
+        return codes, N * _FLOAT_BYTES, None
+    if K % BLOCK:
+        raise WeightFileError(
+            f"expected a number of columns that is a multiple of {BLOCK}, found {K}: "
+            f"{format} has a scale for every {BLOCK} of them, so use int8 for this matrix"
+        )
+    blocks = N * K // BLOCK * _HALF_BYTES
+    return codes, blocks, blocks if format == "int4_min" else None
+
+
 def plan_layout(
     metadata: Mapping[str, Any],
-    matrices: Sequence[tuple[str, tuple[int, int]]],
+    matrices: Sequence[tuple[str, tuple[int, int], WeightFormat]],
     vectors: Sequence[tuple[str, int]],
-    format: WeightFormat,
 ) -> Layout:
-    """Lay the named matrices [N, K] and vectors [n] out one behind the other."""
+    """Lay the named matrices [N, K], each with its format, and vectors [n] out one behind another.
+
+    Raises WeightFileError naming a matrix that can't have its format.
+    """
     position = 0
 
     def place(size: int) -> Extent:
@@ -117,16 +157,21 @@ def plan_layout(
         position = extent.end
         return extent
 
-    matrix_entries = tuple(
-        MatrixEntry(
+    def entry(name: str, shape: tuple[int, int], format: WeightFormat) -> MatrixEntry:
+        try:
+            codes, scale, offset = part_bytes(format, *shape)
+        except WeightFileError as error:
+            raise WeightFileError(f"matrix '{name}': {error}") from None
+        return MatrixEntry(
             name=name,
             format=format,
             shape=shape,
-            codes=place(shape[0] * shape[1] * _CODE_BYTES[format]),
-            scale=place(shape[0] * _FLOAT_BYTES) if format == "int8" else None,
+            codes=place(codes),
+            scale=None if scale is None else place(scale),
+            offset=None if offset is None else place(offset),
         )
-        for name, shape in matrices
-    )
+
+    matrix_entries = tuple(entry(*matrix) for matrix in matrices)
     vector_entries = tuple(
         VectorEntry(name=name, length=length, data=place(length * _FLOAT_BYTES))
         for name, length in vectors
@@ -150,6 +195,8 @@ def encode_header(layout: Layout) -> bytes:
                 "shape": list(entry.shape),
                 "codes": extent(entry.codes),
                 "scale": extent(entry.scale) if entry.scale is not None else None,
+                # Files of the older formats keep the bytes they always had, and so their hash.
+                **({"offset": extent(entry.offset)} if entry.offset is not None else {}),
             }
             for entry in layout.matrices
         ],
@@ -239,20 +286,27 @@ def _check_extents(layout: Layout, available: int) -> None:
 
 def _matrix(item: object, index: int) -> MatrixEntry:
     where = f"matrices[{index}]"
-    members = _members(item, where, {"name", "format", "shape", "codes", "scale"})
+    names = {"name", "format", "shape", "codes", "scale"}
+    with_offset = isinstance(item, dict) and item.get("format") == "int4_min"
+    members = _members(item, where, names | {"offset"} if with_offset else names)
     name = _name(members, where)
     where = f"matrix '{name}'"
     format = members["format"]
-    if format != "int8" and format != "fp16":
-        raise _wrong(f"{where} format", "'int8' or 'fp16'", format)
+    if format not in get_args(WeightFormat):
+        raise _wrong(f"{where} format", f"one of {', '.join(get_args(WeightFormat))}", format)
     rows, columns = _shape(members, where, 2)
-    codes = _extent(members["codes"], f"{where} codes", rows * columns * _CODE_BYTES[format])
-    if format == "int8":
-        scale = _extent(members["scale"], f"{where} scale", rows * _FLOAT_BYTES)
-        return MatrixEntry(name, "int8", (rows, columns), codes, scale)
-    if members["scale"] is not None:
-        raise _wrong(f"{where} scale", "null, since fp16 codes are the weights", members["scale"])
-    return MatrixEntry(name, "fp16", (rows, columns), codes, None)
+    try:
+        codes, scale, offset = part_bytes(format, rows, columns)
+    except WeightFileError as error:
+        raise WeightFileError(f"{where} shape: {error}") from None
+    return MatrixEntry(
+        name=name,
+        format=format,
+        shape=(rows, columns),
+        codes=_extent(members["codes"], f"{where} codes", codes),
+        scale=_optional_extent(members["scale"], f"{where} scale", scale),
+        offset=_optional_extent(members.get("offset"), f"{where} offset", offset),
+    )
 
 
 def _vector(item: object, index: int) -> VectorEntry:
@@ -272,6 +326,14 @@ def _extent(item: object, where: str, expected_bytes: int) -> Extent:
     if members["bytes"] != expected_bytes:
         raise _wrong(f"{where} bytes", f"{expected_bytes} for its shape", members["bytes"])
     return Extent(members["offset"], members["bytes"])
+
+
+def _optional_extent(item: object, where: str, expected_bytes: int | None) -> Extent | None:
+    if expected_bytes is not None:
+        return _extent(item, where, expected_bytes)
+    if item is not None:
+        raise _wrong(where, "null, since this format has none", item)
+    return None
 
 
 def _shape(members: Mapping[str, Any], where: str, rank: int) -> list[int]:

@@ -19,8 +19,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from npu.quantize import CODE_STEP, quantize_int8
+from npu.frozen_matrix import FrozenMatrix
+from npu.quantize import Quantized, quantize
 from npu.weight_layout import (
+    BLOCK,
+    BLOCK_FORMATS,
     DIGEST_BYTES,
     DIGEST_OFFSET,
     HEADER_OFFSET,
@@ -28,6 +31,7 @@ from npu.weight_layout import (
     MAGIC,
     Extent,
     Layout,
+    MatrixEntry,
     WeightFileError,
     WeightFormat,
     data_start,
@@ -48,56 +52,11 @@ __all__ = [
 _CODE_DTYPE: Mapping[WeightFormat, np.dtype[Any]] = {
     "int8": np.dtype("int8"),
     "fp16": np.dtype("<f2"),
+    "int4": np.dtype("uint8"),
+    "int4_min": np.dtype("uint8"),
 }
+_FLOAT16 = np.dtype("<f2")
 _FLOAT32 = np.dtype("<f4")
-
-
-@dataclass(frozen=True, eq=False)
-class FrozenMatrix:
-    """One weight W [N, K], stored once as codes in the order of W.
-
-    int8: W[n, k] = codes[n, k] * 2**-7 * scale[n], codes int8, scale fp32 [N].
-    fp16: W = codes, float16; scale is None.
-    """
-
-    name: str
-    format: WeightFormat
-    codes: npt.NDArray[Any]
-    scale: npt.NDArray[np.float32] | None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, K): output channels, input channels."""
-        rows, columns = self.codes.shape
-        return rows, columns
-
-    def rows(self, index: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
-        """Effective weights of some rows, fp32 [len(index), K]: the embedding lookup.
-
-        Raises IndexError for an index outside 0..N-1.
-        """
-        if index.size and int(index.min()) < 0:
-            raise IndexError(
-                f"matrix '{self.name}': expected row indices of 0 or more, found "
-                f"{int(index.min())}: check the token ids"
-            )
-        return self._effective(
-            self.codes[index], self.scale[index] if self.scale is not None else None
-        )
-
-    def dequantize(self) -> npt.NDArray[np.float32]:
-        """Effective weights, fp32 [N, K]; a full copy, for tests and exports."""
-        return self._effective(self.codes, self.scale)
-
-    @staticmethod
-    def _effective(
-        codes: npt.NDArray[Any], scale: npt.NDArray[np.float32] | None
-    ) -> npt.NDArray[np.float32]:
-        weights = codes.astype(np.float32)
-        if scale is not None:
-            weights *= np.float32(CODE_STEP)
-            weights *= scale[:, None]
-        return weights
 
 
 class FrozenWeights:
@@ -123,10 +82,11 @@ class FrozenWeights:
                 entry.name: FrozenMatrix(
                     name=entry.name,
                     format=entry.format,
-                    codes=view(entry.codes, _CODE_DTYPE[entry.format], *entry.shape),
-                    scale=None
-                    if entry.scale is None
-                    else view(entry.scale, _FLOAT32, entry.shape[0]),
+                    codes=view(entry.codes, _CODE_DTYPE[entry.format], *_code_shape(entry)),
+                    scale=_scale(entry, view),
+                    offset=None
+                    if entry.offset is None
+                    else view(entry.offset, _FLOAT16, *_blocks(entry.shape)),
                 )
                 for entry in layout.matrices
             }
@@ -166,13 +126,36 @@ class FrozenWeights:
             self._mapped.close()
 
 
+def _blocks(shape: tuple[int, int]) -> tuple[int, int]:
+    return shape[0], shape[1] // BLOCK
+
+
+def _code_shape(entry: MatrixEntry) -> tuple[int, int]:
+    rows, columns = entry.shape
+    return rows, columns // 2 if entry.format in BLOCK_FORMATS else columns
+
+
+def _scale(entry: MatrixEntry, view: Callable[..., npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
+    if entry.scale is None:
+        return None
+    if entry.format == "int8":
+        return view(entry.scale, _FLOAT32, entry.shape[0])
+    return view(entry.scale, _FLOAT16, *_blocks(entry.shape))
+
+
 @dataclass(frozen=True)
 class MatrixSource:
-    """A matrix to be written: its shape (N, K) now, its fp32 [N, K] values when they are due."""
+    """A matrix to be written: its shape (N, K) now, its values when they are due.
+
+    `load` gives fp32 [N, K]. Where the source has the matrix as 4-bit blocks itself, `native` names
+    their format and `load_native` gives them, so that they are kept and not quantised again.
+    """
 
     name: str
     shape: tuple[int, int]
     load: Callable[[], npt.NDArray[np.float32]]
+    native: WeightFormat | None = None
+    load_native: Callable[[], Quantized] | None = None
 
 
 def write_frozen_weights(
@@ -181,10 +164,13 @@ def write_frozen_weights(
     matrices: Sequence[MatrixSource],
     vectors: Mapping[str, npt.NDArray[np.float32]],
     *,
-    format: WeightFormat = "int8",
+    format: WeightFormat | Mapping[str, WeightFormat] = "int8",
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
     """Write the file at `path`, holding one matrix in memory at a time; its content hash.
+
+    `format` is that of all matrices, or each one's by name. A source whose native format is the one
+    asked for is written as it is.
 
     Equal input gives equal bytes. The file appears complete or not at all: it is written beside
     `path`, synced and renamed, and on any error nothing is left behind. `progress(done, total)`
@@ -193,11 +179,14 @@ def write_frozen_weights(
     Raises WeightFileError naming the matrix, vector or field that is wrong; whatever a `load`
     raises passes through.
     """
+    formats = {
+        source.name: format if isinstance(format, str) else format[source.name]
+        for source in matrices
+    }
     layout = plan_layout(
         metadata,
-        [(source.name, source.shape) for source in matrices],
+        [(source.name, source.shape, formats[source.name]) for source in matrices],
         [(name, vector.size) for name, vector in vectors.items()],
-        format,
     )
     header = encode_header(layout)
     decode_header(header, layout.data_bytes)
@@ -221,10 +210,11 @@ def write_frozen_weights(
         if progress is not None:
             progress(0, len(matrices))
         for done, (source, matrix) in enumerate(zip(matrices, layout.matrices, strict=True), 1):
-            codes, scale = _encode(source, format)
-            write_at(start + matrix.codes.offset, codes)
-            if matrix.scale is not None and scale is not None:
-                write_at(start + matrix.scale.offset, scale)
+            encoded = _encode(source, matrix.format)
+            write_at(start + matrix.codes.offset, encoded.codes)
+            for extent, part in ((matrix.scale, encoded.scale), (matrix.offset, encoded.offset)):
+                if extent is not None and part is not None:
+                    write_at(start + extent.offset, part)
             if progress is not None:
                 progress(done, len(matrices))
         for vector in layout.vectors:
@@ -234,29 +224,20 @@ def write_frozen_weights(
     return f"sha256:{digest.hexdigest()}"
 
 
-def _encode(
-    source: MatrixSource, format: WeightFormat
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32] | None]:
+def _encode(source: MatrixSource, format: WeightFormat) -> Quantized:
     where = f"matrix '{source.name}'"
+    if source.native == format and source.load_native is not None:
+        return source.load_native()
     values = source.load()
     if values.dtype != np.float32 or values.shape != source.shape:
         raise WeightFileError(
             f"{where}: expected float32 {list(source.shape)}, found {values.dtype} "
             f"{list(values.shape)}: check how the source model is read"
         )
-    if format == "int8":
-        try:
-            return quantize_int8(values)
-        except ValueError as error:
-            raise WeightFileError(f"{where}: {error}") from error
-    with np.errstate(over="ignore"):
-        codes = values.astype(_CODE_DTYPE["fp16"])
-    if not np.isfinite(codes).all():
-        raise WeightFileError(
-            f"{where}: expected finite weights within fp16 (65504), found others: "
-            "use the format int8 or repair the source model"
-        )
-    return codes, None
+    try:
+        return quantize(values, format)
+    except ValueError as error:
+        raise WeightFileError(f"{where}: {error}") from error
 
 
 def _encode_vector(name: str, vector: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -25,7 +25,9 @@ from typing import Any
 
 import torch
 
-from npu.engine import Engine, open_engine
+from npu.engine import Engine
+from npu.engine_options import EngineOptions
+from npu.opening import open_engine
 from npu.weights import FrozenWeights
 from trainer.checkpoint import Checkpoint, finish_replacing, load_newest_checkpoint
 from trainer.checkpointing import Checkpointing
@@ -131,7 +133,7 @@ class Run:
                 f" {weights.content_hash}; adapters belong to one base, so make a new adapter"
             )
         torch.use_deterministic_algorithms(True)
-        self.engine: Engine = open_engine(weights, spec.engine, threads=spec.threads)
+        self.engine: Engine = open_engine(weights, spec.engine, EngineOptions(threads=spec.threads))
         self.config = DecoderConfig.from_json(weights.metadata["config"])
         self.decoder = Decoder(self.config, weights, self.engine)
         self.tokenizer = ChatTokenizer.load(model_dir)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from npu.engine import Engine
+from npu.engine_options import EngineOptions
 from npu.errors import EngineError, ProductError, one_line
-from npu.graphs import OPERAND, RESULT, WEIGHT, GraphSpec, build_graph
+from npu.frozen_matrix import FrozenMatrix
+from npu.graphs import OPERAND, RESULT, WEIGHT, GraphSpec, InputFormat, build_graph
 from npu.ledger import Direction
 from npu.pieces import LARGEST_INPUT_CHANNELS, LARGEST_OUTPUT_CHANNELS, ranges, row_pieces
+from npu.quantize_blocks import dequantize_blocks
 from npu.rows import ProtectedRows, protect_rows
 from npu.sessions import Session, SessionOpener
-from npu.weights import FrozenMatrix
+from npu.weight_layout import BLOCK_FORMATS
 
 _REPEAT_LOWER = 6
 """A result that overflowed fp16 is computed again from rows 2**6 smaller."""
@@ -31,18 +34,18 @@ class GraphEngine(Engine):
     Long outputs are concatenated and long contractions summed, in fp32, on the host.
     """
 
-    form: ClassVar[str] = "inputs"
+    form = "inputs"
 
     def __init__(
         self,
         matrices: Mapping[str, FrozenMatrix],
+        options: EngineOptions,
         open_session: SessionOpener,
         *,
-        threads: int,
         fallback: Engine | None = None,
     ) -> None:
         """An engine over `matrices` that opens its graphs with `open_session` when first used."""
-        super().__init__(matrices, threads=threads, fallback=fallback)
+        super().__init__(matrices, options, fallback=fallback)
         self._open_session = open_session
         self._sessions: dict[GraphSpec, Session | EngineError] = {}
 
@@ -65,7 +68,8 @@ class GraphEngine(Engine):
         """The product for rows that fit `bucket`, over all ranges of output and contraction."""
         N, K = matrix.shape
         forward = direction == "forward"
-        scale = None if matrix.scale is None else torch.from_numpy(matrix.scale.copy())
+        host_scale = matrix.host_scale
+        scale = None if host_scale is None else torch.from_numpy(host_scale.copy())
         result = a.new_zeros(a.shape[0], N if forward else K)
         output_channels = ranges(N, LARGEST_OUTPUT_CHANNELS)
         input_channels = ranges(K, LARGEST_INPUT_CHANNELS)
@@ -78,9 +82,10 @@ class GraphEngine(Engine):
                 operand = operand * scale[source]
             protected = protect_rows(operand, matrix=matrix.name, direction=direction)
             for target in produced:
-                codes = matrix.codes[(target, source) if forward else (source, target)]
+                codes = _weight_input(matrix, *((target, source) if forward else (source, target)))
                 rows, columns = codes.shape
-                spec = GraphSpec(matrix.format, direction, N=rows, K=columns, M=bucket)
+                format: InputFormat = "int8" if matrix.format == "int8" else "fp16"
+                spec = GraphSpec(format, direction, N=rows, K=columns, M=bucket)
                 part = self._run(spec, codes, protected)
                 if part is None:
                     self.ledger.repeat(self.name, matrix.name, direction)
@@ -124,3 +129,15 @@ class GraphEngine(Engine):
         if isinstance(session, EngineError):
             raise ProductError(str(session)) from session
         return session
+
+
+def _weight_input(matrix: FrozenMatrix, rows: slice, columns: slice) -> npt.NDArray[Any]:
+    """A part of the weight as a graph takes it: int8 codes, or fp16, to which 4 bits are unpacked.
+
+    No graph input can be 4 bits wide; the host's dequantizer serves both directions.
+    """
+    if matrix.format not in BLOCK_FORMATS:
+        return matrix.codes[rows, columns]
+    part = matrix.take(rows)
+    assert part.scale is not None
+    return dequantize_blocks(part.codes, part.scale, part.offset)[:, columns]

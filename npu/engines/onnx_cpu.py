@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from npu.engine import Engine, EngineName
+from npu.engine_options import EngineOptions
 from npu.engines.graph_engine import GraphEngine
+from npu.frozen_matrix import FrozenMatrix
 from npu.sessions import cpu_sessions, onnxruntime_versions
-from npu.weights import FrozenMatrix
 
 
 class OnnxCpuEngine(GraphEngine):
@@ -19,12 +20,12 @@ class OnnxCpuEngine(GraphEngine):
     def __init__(
         self,
         matrices: Mapping[str, FrozenMatrix],
+        options: EngineOptions,
         *,
-        threads: int,
         fallback: Engine | None = None,
     ) -> None:
         """An engine over `matrices`. Raises EngineError if onnxruntime can't be loaded."""
-        super().__init__(matrices, cpu_sessions(threads), threads=threads, fallback=fallback)
+        super().__init__(matrices, options, cpu_sessions(options.threads), fallback=fallback)
 
     @property
     def device(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
 from npu.engine import Engine, EngineName
+from npu.engine_options import EngineOptions
 from npu.engines.graph_engine import GraphEngine
+from npu.frozen_matrix import FrozenMatrix
+from npu.htp import EMULATED_SOC
 from npu.sessions import HtpSessions, onnxruntime_versions
-from npu.weights import FrozenMatrix
 
 
 class QnnEngine(GraphEngine):
@@ -20,14 +21,13 @@ class QnnEngine(GraphEngine):
     def __init__(
         self,
         matrices: Mapping[str, FrozenMatrix],
+        options: EngineOptions,
         *,
-        threads: int,
         fallback: Engine | None = None,
-        cache_dir: Path | None = None,
     ) -> None:
         """An engine over `matrices`. Raises EngineError if onnxruntime-qnn can't be used."""
-        sessions = HtpSessions(cache_dir=cache_dir)
-        super().__init__(matrices, sessions, threads=threads, fallback=fallback)
+        sessions = HtpSessions(soc=options.soc or EMULATED_SOC, cache_dir=options.cache_dir)
+        super().__init__(matrices, options, sessions, fallback=fallback)
         self._device = sessions.device
 
     @property

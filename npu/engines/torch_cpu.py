@@ -15,9 +15,11 @@ import numpy.typing as npt
 import torch
 
 from npu.engine import Engine, EngineName
+from npu.engine_options import EngineOptions
+from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction
 from npu.quantize import CODE_STEP
-from npu.weights import FrozenMatrix
+from npu.weight_layout import BLOCK, BLOCK_FORMATS
 
 _TILE_ELEMENTS = 1 << 20
 """4 MiB of fp32: the tile and its share of the operands stay in the cache."""
@@ -27,11 +29,11 @@ class TorchCpuEngine(Engine):
     """y and dx by sgemm over one fp32 tile of weight rows at a time, in a buffer used again."""
 
     name: ClassVar[EngineName] = "torch_cpu"
-    form: ClassVar[str] = "codes"
+    form = "codes"
 
-    def __init__(self, matrices: Mapping[str, FrozenMatrix], *, threads: int) -> None:
+    def __init__(self, matrices: Mapping[str, FrozenMatrix], options: EngineOptions) -> None:
         """An engine over `matrices`; torch's own thread count is what computes."""
-        super().__init__(matrices, threads=threads)
+        super().__init__(matrices, options)
         self._buffer = torch.empty(0)
 
     @property
@@ -69,8 +71,10 @@ class TorchCpuEngine(Engine):
         return dx
 
     def _tiles(self, matrix: FrozenMatrix) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Pieces of the codes as fp32 [rows, K]; each is valid until the next is taken."""
-        codes = _read_only_tensor(matrix.codes)
+        """Pieces of the weight as fp32 [rows, K]; each is valid until the next is taken.
+
+        Of int8 the bare codes, whose scale is applied to the products.
+        """
         total, columns = matrix.shape
         rows_at_a_time = min(total, max(1, _TILE_ELEMENTS // columns))
         if self._buffer.numel() < rows_at_a_time * columns:
@@ -79,17 +83,37 @@ class TorchCpuEngine(Engine):
             rows = slice(start, min(start + rows_at_a_time, total))
             count = rows.stop - rows.start
             tile = self._buffer[: count * columns].view(count, columns)
-            yield rows, tile.copy_(codes[rows])
+            if matrix.format in BLOCK_FORMATS:
+                _dequantize_blocks(matrix.take(rows), tile)
+            else:
+                tile.copy_(_read_only_tensor(matrix.codes[rows]))
+            yield rows, tile
+
+
+def _dequantize_blocks(matrix: FrozenMatrix, tile: torch.Tensor) -> None:
+    """`FrozenMatrix.dequantize` of a 4-bit matrix, bit for bit, into `tile` fp32 [N, K]."""
+    assert matrix.scale is not None
+    codes = _read_only_tensor(matrix.codes).bitwise_xor(0x88)  # nibbles of 0..15
+    pairs = tile.view(*codes.shape, 2)
+    pairs[:, :, 0].copy_(codes & 0x0F)
+    pairs[:, :, 1].copy_(codes >> 4)
+    blocks = tile.view(len(tile), -1, BLOCK)
+    scale = _read_only_tensor(matrix.scale).float().unsqueeze(2)
+    blocks.sub_(8.0).mul_(scale)
+    blocks.copy_(blocks.half())
+    if matrix.offset is not None:
+        blocks.add_(_read_only_tensor(matrix.offset).float().unsqueeze(2))
+        blocks.copy_(blocks.half())
 
 
 def _row_factors(matrix: FrozenMatrix) -> torch.Tensor | None:
-    """fp32 [N] that turns products of int8 codes into those of the weights; None for fp16.
+    """fp32 [N] that turns products of int8 codes into those of the weights; None for others.
 
     2**-7 is exact, so one factor rounds as `code * 2**-7` then `* scale` does.
     """
-    if matrix.scale is None:
+    if matrix.host_scale is None:
         return None
-    return _read_only_tensor(matrix.scale) * CODE_STEP
+    return _read_only_tensor(matrix.host_scale) * CODE_STEP
 
 
 def _read_only_tensor(array: npt.NDArray[Any]) -> torch.Tensor:

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from npu.engine import Engine, NonFiniteInput, RequestedEngine, create_engine, open_engine
+from npu.engine import Engine, NonFiniteInput, RequestedEngine
+from npu.engine_options import EngineOptions
+from npu.engines.create import create_engine
+from npu.opening import open_engine
 from npu.weights import FrozenMatrix, FrozenWeights, WeightFormat
 from tests.npu.conftest import Freeze, random_weight
 
@@ -41,7 +44,7 @@ def requested(request: pytest.FixtureRequest) -> RequestedEngine:
 
 @pytest.fixture(scope="module")
 def engine(weights: FrozenWeights, requested: RequestedEngine) -> Iterator[Engine]:
-    engine = open_engine(weights, requested, threads=2)
+    engine = open_engine(weights, requested, EngineOptions(threads=2))
     report = engine.report()
     assert report["engine"] == requested, report["fallbacks"]
     yield engine
@@ -244,7 +247,7 @@ def test_no_graph_is_kept_for_autograd(engine: Engine) -> None:
 
 
 def test_report_counts_every_product(weights: FrozenWeights, requested: RequestedEngine) -> None:
-    engine = open_engine(weights, requested, threads=2)
+    engine = open_engine(weights, requested, EngineOptions(threads=2))
     N, K = SHAPES["tall"]
     engine.forward("tall", torch.ones(7, K))
     engine.forward("tall", torch.ones(33, K))
@@ -295,11 +298,13 @@ def test_results_beyond_fp16_are_made_good_and_counted(
     format: WeightFormat = "fp16"
     codes = np.full((6, 400), entry, dtype=np.float16)
     matrix = FrozenMatrix("large", format, codes, None)
-    torch_cpu = create_engine("torch_cpu", {"large": matrix}, threads=2)
+    torch_cpu = create_engine("torch_cpu", {"large": matrix}, EngineOptions(threads=2))
     engine = (
         torch_cpu
         if requested == "torch_cpu"
-        else create_engine(requested, {"large": matrix}, threads=2, fallback=torch_cpu)  # type: ignore[arg-type]
+        else create_engine(
+            requested, {"large": matrix}, EngineOptions(threads=2), fallback=torch_cpu
+        )  # type: ignore[arg-type]
     )
     x = torch.full((3, 400), 3.0)
     result = engine.forward("large", x)

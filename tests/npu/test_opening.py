@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-import npu.engine
-from npu.engine import create_engine, open_engine
+import npu.opening
+from npu.engine_options import EngineOptions
+from npu.engines.create import create_engine
 from npu.errors import EngineError, ProductError
 from npu.htp import Snapdragon
+from npu.opening import open_engine
 from npu.weights import FrozenMatrix, FrozenWeights
 from tests.npu.conftest import Freeze, random_weight
 
@@ -26,7 +28,7 @@ def weights(freeze: Freeze) -> FrozenWeights:
 def test_auto_is_torch_on_anything_but_a_phone(
     weights: FrozenWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npu.engine, "find_snapdragon", lambda: Snapdragon(False, "it's a laptop"))
+    monkeypatch.setattr(npu.opening, "find_snapdragon", lambda: Snapdragon(False, "it's a laptop"))
     report = open_engine(weights).report()
     assert report["requested"] == "auto"
     assert report["engine"] == "torch_cpu"
@@ -38,7 +40,7 @@ def test_auto_is_torch_on_anything_but_a_phone(
 def test_auto_is_qnn_where_a_snapdragon_is_found(
     weights: FrozenWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npu.engine, "find_snapdragon", lambda: Snapdragon(True, "a phone"))
+    monkeypatch.setattr(npu.opening, "find_snapdragon", lambda: Snapdragon(True, "a phone"))
     report = open_engine(weights).report()
     assert report["requested"] == "auto"
     assert report["engine"] == "qnn", report["fallbacks"]
@@ -82,8 +84,8 @@ def test_a_graph_that_fails_while_training_is_made_good_once_and_counted() -> No
     """Native failures reach us as exceptions of many classes; the product is still delivered."""
     codes = random_weight(6, 10, 0).astype(np.float16)
     matrix = FrozenMatrix("m", "fp16", codes, None)
-    torch_cpu = create_engine("torch_cpu", {"m": matrix}, threads=1)
-    engine = create_engine("onnx_cpu", {"m": matrix}, threads=1, fallback=torch_cpu)
+    torch_cpu = create_engine("torch_cpu", {"m": matrix}, EngineOptions(threads=1))
+    engine = create_engine("onnx_cpu", {"m": matrix}, EngineOptions(threads=1), fallback=torch_cpu)
     x = torch.ones(3, 10)
     expected = torch_cpu.forward("m", x)
     attempts = []
@@ -115,7 +117,7 @@ def test_a_graph_that_fails_while_training_is_made_good_once_and_counted() -> No
 
 def test_without_a_fallback_the_failure_is_raised() -> None:
     matrix = FrozenMatrix("m", "fp16", np.ones((6, 10), np.float16), None)
-    engine = create_engine("onnx_cpu", {"m": matrix}, threads=1)
+    engine = create_engine("onnx_cpu", {"m": matrix}, EngineOptions(threads=1))
 
     class Failing:
         def run(self, *_: object) -> None:
@@ -130,15 +132,16 @@ def test_other_names_and_thread_counts_are_refused(weights: FrozenWeights) -> No
     with pytest.raises(ValueError, match="found 'cuda'"):
         open_engine(weights, "cuda")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="found 0"):
-        open_engine(weights, threads=0)
+        open_engine(weights, EngineOptions(threads=0))
 
 
 def test_torch_needs_no_onnxruntime() -> None:
     """A phone without onnxruntime must still train."""
     program = (
         "import sys; sys.modules['onnxruntime'] = None\n"
-        "from npu.engine import create_engine\n"
-        "create_engine('torch_cpu', {}, threads=1)\n"
+        "from npu.engine_options import EngineOptions\n"
+        "from npu.engines.create import create_engine\n"
+        "create_engine('torch_cpu', {}, EngineOptions())\n"
         "assert 'npu.sessions' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -16,8 +16,10 @@ import npu.engine
 import npu.engines.graph_engine
 import npu.graphs
 import npu.selftest
-from npu.engine import create_engine, open_engine
+from npu.engine_options import EngineOptions
+from npu.engines.create import create_engine
 from npu.errors import EngineError
+from npu.opening import open_engine
 from npu.rows import ProtectedRows
 from npu.selftest import check_engine, run_selftest
 from npu.weight_layout import WeightFormat
@@ -33,14 +35,14 @@ def wrong_transpose(patch: Patch) -> None:
 def wrong_transpose_of_a_square_weight(patch: Patch) -> None:
     """The graph fits and runs; only the weight's asymmetry tells."""
     wrong_transpose(patch)
-    patch.setattr(npu.selftest, "_N", 48)
-    patch.setattr(npu.selftest, "_K", 48)
+    patch.setattr(npu.selftest, "_N", 64)
+    patch.setattr(npu.selftest, "_K", 64)
 
 
 def no_transpose_of_the_gradient_only(patch: Patch) -> None:
     patch.setattr(npu.graphs, "_trans_b", lambda direction: 1)
-    patch.setattr(npu.selftest, "_N", 48)
-    patch.setattr(npu.selftest, "_K", 48)
+    patch.setattr(npu.selftest, "_N", 64)
+    patch.setattr(npu.selftest, "_K", 64)
 
 
 def unprotected_rows(patch: Patch) -> None:
@@ -110,7 +112,7 @@ def test_a_wrong_engine_fails_and_falls_back_with_the_cause(
 
 def test_only_the_direction_that_is_wrong_fails(monkeypatch: Patch) -> None:
     no_transpose_of_the_gradient_only(monkeypatch)
-    engine = create_engine("onnx_cpu", {}, threads=1)
+    engine = create_engine("onnx_cpu", {}, EngineOptions(threads=1))
     outcome = {
         (case.format, case.direction): case.passed for case in run_selftest(engine, ["fp16"])
     }
@@ -118,7 +120,7 @@ def test_only_the_direction_that_is_wrong_fails(monkeypatch: Patch) -> None:
 
 
 def test_wrong_rows_of_zeros_are_noticed(monkeypatch: Patch) -> None:
-    engine = create_engine("torch_cpu", {}, threads=1)
+    engine = create_engine("torch_cpu", {}, EngineOptions(threads=1))
     compute = engine.compute
     monkeypatch.setattr(engine, "compute", lambda *operands: compute(*operands) + 1e-3)
     with pytest.raises(EngineError, match="expected an error of at most"):
@@ -127,7 +129,7 @@ def test_wrong_rows_of_zeros_are_noticed(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_result_that_is_not_finite_is_noticed(monkeypatch: Patch, value: float) -> None:
-    engine = create_engine("torch_cpu", {}, threads=1)
+    engine = create_engine("torch_cpu", {}, EngineOptions(threads=1))
     compute = engine.compute
     monkeypatch.setattr(
         engine,

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import npu.sessions
-from npu.engine import Engine, create_engine
+from npu.engine import Engine
+from npu.engine_options import EngineOptions
+from npu.engines.create import create_engine
 from npu.errors import EngineError
 from npu.graphs import OPERAND, RESULT, WEIGHT, GraphSpec, build_graph
 from npu.htp import SOCS, Soc
@@ -99,11 +101,17 @@ def matrix() -> FrozenMatrix:
     return FrozenMatrix("m", "int8", *quantize_int8(random_weight(24, 40, 3)))
 
 
+def cached(matrix: FrozenMatrix, folder: Path) -> Engine:
+    return create_engine("qnn", {"m": matrix}, EngineOptions(cache_dir=folder))
+
+
 @pytest.mark.emulator
 def test_compiled_graphs_are_kept_and_used_again(
     matrix: FrozenMatrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = product(create_engine("qnn", {"m": matrix}, threads=1, cache_dir=tmp_path), matrix)
+    first = product(
+        create_engine("qnn", {"m": matrix}, EngineOptions(threads=1, cache_dir=tmp_path)), matrix
+    )
     (kept,) = tmp_path.glob("*/*")
     assert kept.suffix == ".context"
 
@@ -111,7 +119,9 @@ def test_compiled_graphs_are_kept_and_used_again(
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(HtpSessions, "_compile_and_keep", must_not)
-    again = product(create_engine("qnn", {"m": matrix}, threads=1, cache_dir=tmp_path), matrix)
+    again = product(
+        create_engine("qnn", {"m": matrix}, EngineOptions(threads=1, cache_dir=tmp_path)), matrix
+    )
     assert torch.equal(first, again)
 
 
@@ -120,7 +130,9 @@ def test_compiled_graphs_are_kept_and_used_again(
 def test_a_damaged_compiled_graph_never_reaches_the_loader(
     matrix: FrozenMatrix, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = product(create_engine("qnn", {"m": matrix}, threads=1, cache_dir=tmp_path), matrix)
+    first = product(
+        create_engine("qnn", {"m": matrix}, EngineOptions(threads=1, cache_dir=tmp_path)), matrix
+    )
     (kept,) = tmp_path.glob("*/*")
     content = bytearray(kept.read_bytes())
     if damage == "flipped":
@@ -136,7 +148,10 @@ def test_a_damaged_compiled_graph_never_reaches_the_loader(
         content[:32] = hashlib.sha256(b"x").digest()
     kept.write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        again = product(create_engine("qnn", {"m": matrix}, threads=1, cache_dir=tmp_path), matrix)
+        again = product(
+            create_engine("qnn", {"m": matrix}, EngineOptions(threads=1, cache_dir=tmp_path)),
+            matrix,
+        )
     assert torch.equal(first, again)
     assert caplog.records
 
@@ -147,7 +162,7 @@ def test_a_disk_that_refuses_costs_nothing_but_the_cache(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-    engine = create_engine("qnn", {"m": matrix}, threads=1, cache_dir=blocked)
+    engine = create_engine("qnn", {"m": matrix}, EngineOptions(threads=1, cache_dir=blocked))
     with caplog.at_level(logging.WARNING):
         result = product(engine, matrix)
     assert result.shape == (3, 24)

@@ -108,7 +108,7 @@ def set_in(*path: Any) -> Callable[[Header], object]:
         (lambda header: header.pop("vectors"), "header: expected an object with exactly"),
         (set_in("matrices", 0, "name", ""), r"matrices\[0\] name"),
         (set_in("matrices", 1, "name", "first"), "matrix 'first': .*twice"),
-        (set_in("matrices", 0, "format", "int4"), "matrix 'first' format: .*found 'int4'"),
+        (set_in("matrices", 0, "format", "int5"), "matrix 'first' format: .*found 'int5'"),
         (set_in("matrices", 0, "format", "fp16"), "matrix 'first' codes bytes: expected 90"),
         (set_in("matrices", 0, "shape", [9, 6]), "matrix 'first' codes bytes: expected 54"),
         (set_in("matrices", 0, "shape", [9, 5, 1]), "matrix 'first' shape"),

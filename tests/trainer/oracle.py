@@ -7,7 +7,9 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from npu.engine import Engine, open_engine
+from npu.engine import Engine
+from npu.engine_options import EngineOptions
+from npu.opening import open_engine
 from npu.weights import FrozenWeights, MatrixSource, write_frozen_weights
 from trainer.lora import TARGETS, LoraAdapter
 from trainer.models.config import DecoderConfig
@@ -136,7 +138,7 @@ def make_pair(
     if not path.exists():
         write_tiny_weights(path, config, weight_format)
     weights = FrozenWeights.open(path)
-    opened = open_engine(weights, engine, threads=1)
+    opened = open_engine(weights, engine, EngineOptions(threads=1))
     return Pair(
         config, weights, opened, Decoder(config, weights, opened), oracle_of(config, weights, dtype)
     )

@@ -1,0 +1,42 @@
+"""How an engine is to be opened: what a run may choose, and what its numbers may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from npu.htp import Soc
+from npu.pieces import BUCKETS
+
+Form = Literal["inputs", "table"]
+"""How a graph gets its weight; see `graphs.py`."""
+
+RequestedForm = Literal["auto", "inputs", "table"]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What an engine is opened with; an engine ignores what it has no use for."""
+
+    threads: int = 1
+    form: RequestedForm = "auto"
+    """`auto`: `table` on the NPU and its emulator where it can be made, `inputs` elsewhere."""
+    buckets: tuple[int, ...] = BUCKETS
+    """Numbers of rows that graphs are made for, ascending."""
+    soc: Soc | None = None
+    """Compile for this one; None: the phone's own, or what the emulator imitates by default."""
+    cache_dir: Path | None = None
+    """Where compiled graphs are kept; None: nowhere."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no engine can be opened with. Raises ValueError."""
+        if self.threads < 1:
+            raise ValueError(
+                f"expected at least 1 thread, found {self.threads}: give a positive number"
+            )
+        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
+            raise ValueError(
+                f"expected ascending numbers of rows, found {self.buckets}: "
+                f"choose from {', '.join(map(str, BUCKETS))}"
+            )
