@@ -51,12 +51,15 @@ __all__ = [
 EngineName = Literal["qnn", "onnx_cpu", "torch_cpu"]
 RequestedEngine = Literal["auto", "qnn", "onnx_cpu", "torch_cpu"]
 
+_FAILURES_TO_GIVE_UP = 3
+"""One failure may be a matrix's, two a coincidence; a broken NPU would fail, slowly, to the end."""
+
 
 class Engine(ABC):
     """Computes the frozen products of the matrices it was opened with; for one thread at a time.
 
     A subclass supplies `compute`. This class checks the operands, counts, times, and hands a
-    product that fails to the fallback engine.
+    product that fails to the fallback engine, and all of them after three in a row.
     """
 
     name: ClassVar[EngineName]
@@ -82,6 +85,7 @@ class Engine(ABC):
         self.ledger = Ledger(self.name)
         self.requested = self.name
         self.why = "asked for by name"
+        self._failures_in_a_row = 0
 
     @abstractmethod
     def compute(self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> torch.Tensor:
@@ -150,16 +154,26 @@ class Engine(ABC):
     def _deliver(
         self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor
     ) -> tuple[EngineName, torch.Tensor]:
-        """The product and the name of the engine that computed it."""
+        """The product and the name of the engine that computed it.
+
+        An engine that fails `_FAILURES_TO_GIVE_UP` products in a row gets no more of them.
+        """
         if a.shape[0] == 0:
             return self.name, a.new_empty(0, _output_width(matrix, direction))
-        try:
+        if self._fallback is None:
             return self.name, self.compute(matrix, direction, a)
-        except ProductError as failure:
-            if self._fallback is None:
-                raise
-            self.ledger.fallback(self.name, str(failure), matrix.name, direction)
-            return self._fallback.name, self._fallback.compute(matrix, direction, a)
+        if self._failures_in_a_row < _FAILURES_TO_GIVE_UP:
+            try:
+                result = self.compute(matrix, direction, a)
+            except ProductError as failure:
+                self._failures_in_a_row += 1
+                self.ledger.fallback(self.name, str(failure), matrix.name, direction)
+                if self._failures_in_a_row == _FAILURES_TO_GIVE_UP:
+                    self.ledger.give_up(str(failure))
+            else:
+                self._failures_in_a_row = 0
+                return self.name, result
+        return self._fallback.name, self._fallback.compute(matrix, direction, a)
 
     def _matrix(self, name: str) -> FrozenMatrix:
         try:

@@ -25,6 +25,7 @@ class Ledger:
         self._rows_padded = 0
         self._fallbacks: Counter[tuple[str, str, str | None, Direction | None]] = Counter()
         self._repeats: Counter[tuple[str, str, Direction]] = Counter()
+        self._given_up: dict[str, Any] | None = None
         self._add_engine(engine)
 
     def product(self, engine: str, product: Product, seconds: float) -> None:
@@ -48,6 +49,14 @@ class Ledger:
         """Count a non-finite result that was computed again, on the same engine, smaller."""
         self._repeats[engine, matrix, direction] += 1
 
+    def give_up(self, cause: str) -> None:
+        """Note that the engine gets no more products, and after how many asked of it, this one too.
+
+        Call it before this product is counted.
+        """
+        asked = sum(sum(counts.values()) for counts in self._products.values())
+        self._given_up = {"after_products": asked + 1, "cause": cause}
+
     def report(self) -> dict[str, Any]:
         """The books as JSON-able values."""
         return {
@@ -68,6 +77,7 @@ class Ledger:
                 {"engine": engine, "matrix": matrix, "direction": direction, "count": count}
                 for (engine, matrix, direction), count in self._repeats.items()
             ],
+            "given_up": self._given_up,
         }
 
     def _add_engine(self, engine: str) -> None:
