@@ -8,6 +8,8 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 EngineName = Literal["auto", "qnn", "onnx_cpu", "torch_cpu"]
+FormName = Literal["auto", "inputs", "table"]
+SocPart = Literal["", "SM8550", "SM8650", "SM8750", "SM8850"]
 
 
 def _default_threads() -> int:
@@ -26,6 +28,16 @@ class Settings(BaseSettings):
     port: int = Field(default=8765, ge=0, le=65_535, description="On 127.0.0.1; 0: a free one.")
     engine: EngineName = Field(
         default="auto", description="What computes the frozen products of new runs."
+    )
+    form: FormName = Field(
+        default="auto",
+        description="How the NPU's graphs get the frozen weights of new runs: as `inputs`, or out "
+        "of a `table` in one shared context; `auto` takes the table where it can be had.",
+    )
+    soc: SocPart = Field(
+        default="",
+        description="The Snapdragon that the NPU's graphs of new runs are made for; empty: the "
+        "phone's own.",
     )
     threads: int = Field(
         default_factory=_default_threads, ge=1, le=64, description="CPU threads of new runs."

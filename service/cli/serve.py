@@ -18,6 +18,13 @@ def serve(
     engine: Annotated[
         str | None, typer.Option(help="auto, qnn, onnx_cpu or torch_cpu, for new runs.")
     ] = None,
+    form: Annotated[
+        str | None, typer.Option(help="auto, inputs or table: how the NPU gets the frozen weights.")
+    ] = None,
+    soc: Annotated[
+        str | None,
+        typer.Option(help="SM8550, SM8650, SM8750 or SM8850: make the NPU's graphs for this one."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of new runs.")] = None,
 ) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM."""
@@ -31,7 +38,7 @@ def serve(
     from storage.database import DatabaseFileError
     from storage.migrations import SchemaVersionError
 
-    settings = settings_with(home=home, port=port, engine=engine, threads=threads)
+    settings = settings_with(home=home, port=port, engine=engine, form=form, soc=soc, threads=threads)
     limits = gate_limits()
     try:
         serve_home(settings, limits, _announce)

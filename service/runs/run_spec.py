@@ -57,6 +57,8 @@ def write_spec(
         "active_version": None if active is None else active.path,
         "training": training.model_dump() | _HOW_TO_WORK,
         "engine": settings.engine,
+        "form": settings.form,
+        "soc": settings.soc or None,
         "threads": settings.threads,
     }
     folder = home.run(run.id)

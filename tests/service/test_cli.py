@@ -123,6 +123,8 @@ def test_serve_says_where_it_is_and_where_the_token_lies(shared: Daemon) -> None
         ("serve", "--port", "many"),
         ("serve", "--port", "99999"),
         ("serve", "--engine", "steam"),
+        ("serve", "--form", "round"),
+        ("serve", "--soc", "SM8350"),
         ("serve", "--threads", "0"),
         ("model", "add", "tiny"),
         ("model", "add", "tiny", "source", "--format", "int3"),
@@ -138,6 +140,9 @@ def test_a_wrong_setting_in_the_environment_is_named(tmp_path: Path) -> None:
     answer = lorad("model", "list", home=tmp_path, LORAD_THREADS="none")
     assert answer.returncode == 2
     assert "LORAD_THREADS" in answer.stderr
+    answer = lorad("serve", "--port", "0", home=tmp_path, LORAD_SOC="sm8650")
+    assert answer.returncode == 2
+    assert "LORAD_SOC: Input should be '', 'SM8550', 'SM8650'" in answer.stderr
 
 
 def test_exit_codes_are_documented() -> None:

@@ -85,6 +85,8 @@ def test_the_spec_is_what_the_contract_says(own: Daemon) -> None:
             "recompute": True,
         },
         "engine": "auto",
+        "form": "auto",
+        "soc": None,
         "threads": 1,
     }
     second = own.train()
