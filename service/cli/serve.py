@@ -38,7 +38,9 @@ def serve(
     from storage.database import DatabaseFileError
     from storage.migrations import SchemaVersionError
 
-    settings = settings_with(home=home, port=port, engine=engine, form=form, soc=soc, threads=threads)
+    settings = settings_with(
+        home=home, port=port, engine=engine, form=form, soc=soc, threads=threads
+    )
     limits = gate_limits()
     try:
         serve_home(settings, limits, _announce)
