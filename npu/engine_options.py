@@ -9,8 +9,8 @@ from typing import Literal
 from npu.htp import Soc
 from npu.pieces import BUCKETS
 
-Form = Literal["inputs", "table"]
-"""How a graph gets its weight; see `graphs.py`."""
+FormName = Literal["inputs", "table"]
+"""How a graph gets its weight; see `forms/`."""
 
 RequestedForm = Literal["auto", "inputs", "table"]
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 BUCKETS = (8, 32, 64, 128, 256, 512)
 """The numbers of rows M for which graphs exist; an NPU graph has static shapes."""
 
-LARGEST_OUTPUT_CHANNELS = 16_384
-"""Weight rows (N) of one graph: bounds its scratch, and the contraction of the input gradient."""
 
-LARGEST_INPUT_CHANNELS = 32_768
-"""Weight columns (K) of one graph: with |x| < 1 and int8 weights below 1, |y| < K fits fp16."""
-
-
-def row_pieces(rows: int) -> Iterator[tuple[slice, int]]:
-    """Cut M rows into pieces, each with the smallest bucket that holds it."""
-    for start in range(0, rows, BUCKETS[-1]):
-        piece = slice(start, min(start + BUCKETS[-1], rows))
+def row_pieces(rows: int, buckets: Sequence[int] = BUCKETS) -> Iterator[tuple[slice, int]]:
+    """Cut M rows into pieces, each with the smallest of the ascending `buckets` that holds it."""
+    for start in range(0, rows, buckets[-1]):
+        piece = slice(start, min(start + buckets[-1], rows))
         count = piece.stop - piece.start
-        yield piece, next(bucket for bucket in BUCKETS if bucket >= count)
+        yield piece, next(bucket for bucket in buckets if bucket >= count)
 
 
 def ranges(size: int, largest: int) -> list[slice]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from npu.engine import Engine, EngineName
 from npu.engine_options import EngineOptions
 from npu.engines.graph_engine import GraphEngine
+from npu.forms.inputs import InputsForm
 from npu.frozen_matrix import FrozenMatrix
 from npu.sessions import cpu_sessions, onnxruntime_versions
 
@@ -25,7 +26,8 @@ class OnnxCpuEngine(GraphEngine):
         fallback: Engine | None = None,
     ) -> None:
         """An engine over `matrices`. Raises EngineError if onnxruntime can't be loaded."""
-        super().__init__(matrices, options, cpu_sessions(options.threads), fallback=fallback)
+        form = InputsForm(cpu_sessions(options.threads))
+        super().__init__(matrices, options, form, form_why="the simplest graphs", fallback=fallback)
 
     @property
     def device(self) -> str:

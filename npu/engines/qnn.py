@@ -8,6 +8,7 @@ from typing import ClassVar
 from npu.engine import Engine, EngineName
 from npu.engine_options import EngineOptions
 from npu.engines.graph_engine import GraphEngine
+from npu.forms.inputs import InputsForm
 from npu.frozen_matrix import FrozenMatrix
 from npu.htp import EMULATED_SOC
 from npu.sessions import HtpSessions, onnxruntime_versions
@@ -27,7 +28,8 @@ class QnnEngine(GraphEngine):
     ) -> None:
         """An engine over `matrices`. Raises EngineError if onnxruntime-qnn can't be used."""
         sessions = HtpSessions(soc=options.soc or EMULATED_SOC, cache_dir=options.cache_dir)
-        super().__init__(matrices, options, sessions, fallback=fallback)
+        form = InputsForm(sessions)
+        super().__init__(matrices, options, form, form_why="the simplest graphs", fallback=fallback)
         self._device = sessions.device
 
     @property

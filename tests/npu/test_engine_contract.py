@@ -129,7 +129,7 @@ def test_no_graph_is_larger_than_its_bounds(engine: Engine) -> None:
         for direction in ("forward", "input_gradient"):
             run(engine, matrix, direction, torch.ones(1, operand_width(matrix, direction)))
     if engine.form == "inputs":
-        specs = engine._sessions  # type: ignore[attr-defined]
+        specs = engine._form._sessions  # type: ignore[attr-defined]
         assert {spec.N for spec in specs if spec.K == 24} == {16_384, 40_000 - 2 * 16_384}
         assert {spec.K for spec in specs if spec.N == 6} == {32_768, 40_000 - 32_768}
 
