@@ -227,7 +227,7 @@ def write_frozen_weights(
 def _encode(source: MatrixSource, format: WeightFormat) -> Quantized:
     where = f"matrix '{source.name}'"
     if source.native == format and source.load_native is not None:
-        return source.load_native()
+        return _checked(source.load_native(), source, format)
     values = source.load()
     if values.dtype != np.float32 or values.shape != source.shape:
         raise WeightFileError(
@@ -238,6 +238,24 @@ def _encode(source: MatrixSource, format: WeightFormat) -> Quantized:
         return quantize(values, format)
     except ValueError as error:
         raise WeightFileError(f"{where}: {error}") from error
+
+
+def _checked(native: Quantized, source: MatrixSource, format: WeightFormat) -> Quantized:
+    """What a source gave as its own blocks, refused unless it fills its place in the file."""
+    blocks = _blocks(source.shape)
+    expected = (
+        (np.uint8, (source.shape[0], source.shape[1] // 2)),
+        (np.float16, blocks),
+        (np.float16, blocks) if format == "int4_min" else None,
+    )
+    parts = (native.codes, native.scale, native.offset)
+    found = tuple(None if part is None else (part.dtype.type, part.shape) for part in parts)
+    if found != expected:
+        raise WeightFileError(
+            f"matrix '{source.name}': expected codes, scale and offset of {format} for "
+            f"{list(source.shape)}, found {found}: check how the source model is read"
+        )
+    return native
 
 
 def _encode_vector(name: str, vector: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

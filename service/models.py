@@ -3,10 +3,11 @@
 import logging
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from api_schemas.models import BaseModelInfo
 from service.door import strict_json
 
 MANIFEST_NAME = "manifest.json"
@@ -42,11 +43,24 @@ class Manifest(BaseModel):
     name: str
     base_hash: str
     format: str
-    parameters: int
+    formats: dict[str, Any] = Field(default_factory=dict)
+    parameters: int = Field(gt=0)
     context_length: int = Field(gt=0)
     template_tokens: int = Field(ge=0)
     weights: _Weights
     tokenizer: _Tokenizer
+
+    def info(self) -> BaseModelInfo:
+        """What apps and `lorad model list` are told; old manifests know of one format only."""
+        return BaseModelInfo(
+            name=self.name,
+            base_hash=self.base_hash,
+            format=self.format,
+            formats=list(self.formats) or [self.format],
+            bytes_per_parameter=round(self.weights.bytes / self.parameters, 3),
+            parameters=self.parameters,
+            context_length=self.context_length,
+        )
 
 
 class ModelFolder:

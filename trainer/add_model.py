@@ -22,14 +22,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
-from npu.weights import WeightFormat, write_frozen_weights
+from npu.weights import write_frozen_weights
 from trainer.durable import published
 from trainer.models.base_model import BaseModel
 from trainer.models.gguf_model import read_gguf_model
 from trainer.models.huggingface import read_huggingface_model
 from trainer.tokens import ChatTokenizer
+from trainer.weight_plan import (
+    DEFAULT_FORMAT,
+    FORMAT_CHOICES,
+    FormatChoice,
+    format_shares,
+    plan_formats,
+)
 
 Progress = Callable[[int, int], None]
 """Called with matrices done and matrices in all."""
@@ -62,7 +69,7 @@ def add_model(
     home: Path,
     name: str,
     source: str,
-    format: WeightFormat = "int8",
+    format: FormatChoice = DEFAULT_FORMAT,
     progress: Progress | None = None,
 ) -> Added:
     """Read `source` (a path or an installed package's name) and write `home`/models/`name`.
@@ -129,7 +136,7 @@ def _write_model(
     model: BaseModel,
     name: str,
     source: str,
-    format: WeightFormat,
+    format: FormatChoice,
     progress: Progress | None,
 ) -> dict[str, Any]:
     """Write the model's three files into `folder`; its manifest."""
@@ -146,6 +153,8 @@ def _write_model(
     tokenizer_bytes = tokenizer_json.encode("utf-8")
     (folder / "tokenizer.json").write_bytes(tokenizer_bytes)
     tokenizer_sha256 = hashlib.sha256(tokenizer_bytes).hexdigest()
+    matrices = model.matrices()
+    formats = plan_formats(format, matrices)
     base_hash = write_frozen_weights(
         folder / "weights.lorad",
         {
@@ -154,9 +163,9 @@ def _write_model(
             "chat_template_sha256": hashlib.sha256(model.chat_template.encode()).hexdigest(),
             "source_format": model.source_format,
         },
-        model.matrices(),
+        matrices,
         model.vectors(),
-        format=format,
+        format=formats,
         progress=progress,
     )
     manifest = {
@@ -164,6 +173,8 @@ def _write_model(
         "name": name,
         "base_hash": base_hash,
         "format": format,
+        "formats": format_shares(matrices, formats),
+        "matrix_formats": formats,
         "source": source,
         "parameters": model.parameters,
         "context_length": model.config.max_position_embeddings,
@@ -233,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--source", required=True, help="file, folder or installed package")
-    parser.add_argument("--format", choices=get_args(WeightFormat), default="int8")
+    parser.add_argument("--format", choices=FORMAT_CHOICES, default=DEFAULT_FORMAT)
     given = parser.parse_args(arguments)
     os.umask(0o077)
     signal.signal(signal.SIGTERM, _terminate)

@@ -9,6 +9,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from api_schemas.models import BaseModelInfo
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import fail, print_json
 from service.home import Home
@@ -17,14 +18,14 @@ from service.models import ModelFolder
 app = typer.Typer(no_args_is_help=True, help="Install base models, and list them.")
 
 
-_ESSENTIALS = {"name", "base_hash", "format", "parameters", "context_length"}
-
-
 class WeightFormat(StrEnum):
-    """How the frozen weights are kept."""
+    """How the frozen weights are kept: the words of trainer/weight_plan.py."""
 
     INT8 = "int8"
     FP16 = "fp16"
+    INT4 = "int4"
+    INT4_MIN = "int4_min"
+    NATIVE = "native"
 
 
 @app.command("add")
@@ -81,20 +82,29 @@ def list_models(home: HomeOption = None, json_output: JsonOption = False) -> Non
     from rich.console import Console
     from rich.table import Table
 
-    models = ModelFolder(Home.at(settings_with(home=home).home).models).every()
+    folder = ModelFolder(Home.at(settings_with(home=home).home).models)
+    models = [model.info() for model in folder.every()]
     if json_output:
-        print_json([model.model_dump(include=_ESSENTIALS) for model in models])
+        print_json([model.model_dump() for model in models])
         return
-    table = Table("name", "parameters", "format", "context", "base hash")
+    table = Table("name", "parameters", "format", "bytes each", "context", "base hash")
     for model in models:
         table.add_row(
             model.name,
             f"{model.parameters:,}",
-            model.format,
+            _format_of(model),
+            f"{model.bytes_per_parameter:.3f}",
             str(model.context_length),
             model.base_hash,
         )
     Console().print(table)
+
+
+def _format_of(model: BaseModelInfo) -> str:
+    """The format asked for and, where the matrices have others, what they have."""
+    if model.formats == [model.format]:
+        return model.format
+    return f"{model.format}: {', '.join(model.formats)}"
 
 
 def _watch(lines: IO[str], title: str, *, quiet: bool) -> dict[str, Any]:

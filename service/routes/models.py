@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from api_schemas.models import BaseModelInfo, Health, ModelList
+from api_schemas.models import Health, ModelList
 from service.context import TheContext, needs
 from service.door.strict_route import StrictRoute
 from service.routes.responses import problems
@@ -20,15 +20,4 @@ async def health() -> Health:  # no thread: it answers while all of them wait fo
 @router.get("/models", responses=problems(), dependencies=[needs("status:read")])
 def list_models(context: TheContext) -> ModelList:
     """The installed base models."""
-    return ModelList(
-        models=[
-            BaseModelInfo(
-                name=model.name,
-                base_hash=model.base_hash,
-                format=model.format,
-                parameters=model.parameters,
-                context_length=model.context_length,
-            )
-            for model in context.models.every()
-        ]
-    )
+    return ModelList(models=[model.info() for model in context.models.every()])

@@ -163,6 +163,24 @@ def test_models_are_listed_without_a_daemon(tmp_path: Path) -> None:
     assert "sha256:tiny" in lorad("model", "list", home=home, COLUMNS="200").stdout
 
 
+def test_the_formats_of_a_model_are_listed_and_older_manifests_have_one(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    add_stand_in_model(home, name="old")
+    add_stand_in_model(home, name="new")
+    path = home / "models" / "new" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest |= {"format": "native", "formats": {"int4_min": {"matrices": 4}, "int8": {}}}
+    manifest |= {"parameters": 16}
+    path.write_text(json.dumps(manifest))
+    new, old = json.loads(lorad("model", "list", "--json", home=home).stdout)
+    assert (new["format"], new["formats"]) == ("native", ["int4_min", "int8"])
+    assert new["bytes_per_parameter"] == 0.625
+    assert (old["format"], old["formats"]) == ("int8", ["int8"])
+    table = lorad("model", "list", home=home, COLUMNS="200").stdout
+    assert "native: int4_min, int8" in table
+    assert "0.625" in table
+
+
 def test_adding_what_is_no_model_fails_with_its_reason(tmp_path: Path) -> None:
     source = tmp_path / "broken.gguf"
     source.write_bytes(b"GGUF but not really")

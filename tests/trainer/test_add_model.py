@@ -84,6 +84,17 @@ def test_the_manifest_describes_the_files(tiny_home: Path) -> None:
     assert manifest["name"] == "tiny"
     assert manifest["source"] == "tiny-llama"
     assert manifest["format"] == "int8"
+    assert manifest["matrix_formats"] == {
+        name: matrix.format for name, matrix in weights.matrices.items()
+    }
+    sizes = [matrix.bytes for matrix in weights.matrices.values()]
+    assert manifest["formats"] == {
+        "int8": {
+            "matrices": 9,
+            "parameters": sum(m.codes.size for m in weights.matrices.values()),
+            "bytes": sum(sizes),
+        }
+    }
     assert manifest["base_hash"] == weights.content_hash
     assert manifest["context_length"] == 2048
     assert manifest["vocab_size"] == 288
@@ -147,6 +158,29 @@ def test_the_same_model_has_the_same_identity(tiny_folder: Path, tmp_path: Path)
     assert not first.unchanged
     assert first.manifest["base_hash"] == second.manifest["base_hash"]
     assert add_model(tmp_path, "one", str(tiny_folder)).unchanged
+
+
+def test_formats_of_one_model_live_beside_each_other(tiny_folder: Path, tmp_path: Path) -> None:
+    """Each is a base of its own; under one name the second is refused, naming both."""
+    made = {
+        choice: add_model(tmp_path, choice, str(tiny_folder), choice).manifest
+        for choice in ("int8", "fp16", "int4", "int4_min")
+    }
+    assert len({manifest["base_hash"] for manifest in made.values()}) == 4
+    assert list(made["int4"]["formats"]) == ["int4", "int8"]
+    assert made["int4"]["matrix_formats"]["embed_tokens"] == "int8"
+    for choice in ("int4", "int4_min"):
+        weights = FrozenWeights.open(tmp_path / "models" / choice / "weights.lorad", verify=True)
+        found = {name: matrix.format for name, matrix in weights.matrices.items()}
+        assert found == made[choice]["matrix_formats"]
+        assert weights.content_hash == made[choice]["base_hash"]
+    with pytest.raises(AddModelError) as raised:
+        add_model(tmp_path, "int8", str(tiny_folder), "int4")
+    assert made["int8"]["base_hash"] in str(raised.value)
+    assert made["int4"]["base_hash"] in str(raised.value)
+    # A Hugging Face folder has nothing in 4 bits to keep.
+    native = add_model(tmp_path, "native", str(tiny_folder), "native").manifest
+    assert native["base_hash"] == made["int8"]["base_hash"]
 
 
 def test_a_name_in_use_for_another_model_is_refused(tiny_folder: Path, tmp_path: Path) -> None:

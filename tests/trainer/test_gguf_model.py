@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,11 @@ def test_the_names_of_tensors_are_ggufs() -> None:
 Change = Callable[[dict[str, Any], dict[str, np.ndarray[Any, Any]]], None]
 
 
-def small_model(path: Path, change: Change) -> Path:
-    """A one-layer Llama written with the gguf package, after `change` on its keys and tensors."""
+def small_model(path: Path, change: Change, kinds: Mapping[str, int] | None = None) -> Path:
+    """A one-layer Llama written with the gguf package, after `change` on its keys and tensors.
+
+    `kinds` names the tensors to be quantised, and ggml's number of the type for each.
+    """
     keys: dict[str, Any] = {
         "llama.block_count": 1,
         "llama.context_length": 64,
@@ -79,7 +82,8 @@ def small_model(path: Path, change: Change) -> Path:
         else:
             writer.add_array(key, value)
     for name, values in tensors.items():
-        writer.add_tensor(name, values)
+        kind = gguf.GGMLQuantizationType((kinds or {}).get(name, 0))
+        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -6,14 +6,15 @@ calls them; `layout.py` says which there are.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from npu.weights import MatrixSource
+from npu.quantize import Quantized
+from npu.weights import MatrixSource, WeightFormat
 from trainer.models.config import DecoderConfig, UnsupportedModelError
 from trainer.models.layout import MODULES, PRODUCTS, tensor_shapes
 
@@ -31,6 +32,10 @@ class BaseModel:
     chat_template: str
     special_tokens: Mapping[str, str | None]
     load: TensorLoader
+    native: Mapping[str, WeightFormat] = field(default_factory=dict)
+    """The tensors that the source itself has in one of our 4-bit formats."""
+    load_native: Callable[[str], Quantized] | None = None
+    """Gives such a tensor as it is; its rows are in the same order as those of `load`."""
 
     @property
     def parameters(self) -> int:
@@ -67,7 +72,31 @@ class BaseModel:
                 return self.load(parts[0])
             return np.concatenate([self.load(part) for part in parts])
 
-        return MatrixSource(name, (rows, shapes[parts[0]][1]), load)
+        shape = (rows, shapes[parts[0]][1])
+        formats = {self.native.get(part) for part in parts}
+        load_tensor = self.load_native
+        if load_tensor is None or len(formats) > 1 or None in formats:
+            return MatrixSource(name, shape, load)
+        return MatrixSource(
+            name,
+            shape,
+            load,
+            native=self.native[parts[0]],
+            load_native=lambda: _stacked([load_tensor(part) for part in parts]),
+        )
+
+
+def _stacked(parts: list[Quantized]) -> Quantized:
+    """The rows of all parts, which have one 4-bit format, as one matrix."""
+    if len(parts) == 1:
+        return parts[0]
+    return Quantized(
+        codes=np.concatenate([part.codes for part in parts]),
+        scale=np.concatenate([part.scale for part in parts if part.scale is not None]),
+        offset=None
+        if parts[0].offset is None
+        else np.concatenate([part.offset for part in parts if part.offset is not None]),
+    )
 
 
 def check_tensors(

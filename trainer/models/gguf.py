@@ -86,8 +86,15 @@ class GGUFFile:
         Raises KeyError for an unknown name.
         """
         tensor = self.tensors[name]
-        data = np.frombuffer(self._mapped, np.uint8, tensor.size, tensor.start)
-        return dequantize(data, tensor.type).reshape(tensor.shape)
+        return dequantize(self.raw(name), tensor.type).reshape(tensor.shape)
+
+    def raw(self, name: str) -> npt.NDArray[np.uint8]:
+        """The bytes of a tensor as the file has them: a read-only view.
+
+        Raises KeyError for an unknown name.
+        """
+        tensor = self.tensors[name]
+        return np.frombuffer(self._mapped, np.uint8, tensor.size, tensor.start)
 
     def _alignment(self) -> int:
         alignment = self.metadata.get("general.alignment", 32)

@@ -13,23 +13,24 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-_F32, _F16, _Q4_0, _Q4_1, _Q8_0, _BF16 = 0, 1, 2, 3, 8, 30
+Q4_0, Q4_1 = 2, 3
+_F32, _F16, _Q8_0, _BF16 = 0, 1, 8, 30
 
 BLOCKS: Mapping[int, tuple[int, int]] = {
     _F32: (1, 4),
     _F16: (1, 2),
     _BF16: (1, 2),
     _Q8_0: (32, 34),
-    _Q4_0: (32, 18),
-    _Q4_1: (32, 20),
+    Q4_0: (32, 18),
+    Q4_1: (32, 20),
 }
 """Values and bytes of one block, for the types we read."""
 
 TYPE_NAMES: Mapping[int, str] = {
     _F32: "F32",
     _F16: "F16",
-    _Q4_0: "Q4_0",
-    _Q4_1: "Q4_1",
+    Q4_0: "Q4_0",
+    Q4_1: "Q4_1",
     6: "Q5_0",
     7: "Q5_1",
     _Q8_0: "Q8_0",
@@ -80,10 +81,10 @@ def dequantize(data: npt.NDArray[np.uint8], kind: int) -> npt.NDArray[np.float32
     if kind == _Q8_0:
         np.multiply(blocks[:, 2:].view(np.int8), scale, out=values)
         return values.reshape(-1)
-    packed = blocks[:, 2:] if kind == _Q4_0 else blocks[:, 4:]
+    packed = blocks[:, 2:] if kind == Q4_0 else blocks[:, 4:]
     half = items // 2
     for nibbles, part in ((packed & 0x0F, values[:, :half]), (packed >> 4, values[:, half:])):
-        if kind == _Q4_0:
+        if kind == Q4_0:
             np.multiply(nibbles.view(np.int8) - np.int8(8), scale, out=part)
         else:
             np.multiply(nibbles, scale, out=part)

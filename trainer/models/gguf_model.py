@@ -2,14 +2,20 @@
 
 import re
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from npu.quantize import Quantized
 from trainer.models.base_model import BaseModel, check_tensors
 from trainer.models.config import DecoderConfig, UnsupportedModelError
-from trainer.models.gguf import GGUFFile
+from trainer.models.gguf import GGUFError, GGUFFile
+from trainer.models.gguf_native import NATIVE, repack
 from trainer.models.gguf_tokenizer import special_tokens_from_gguf, tokenizer_from_gguf
+from trainer.models.layout import tensor_shapes
+
+_Value = TypeVar("_Value", bound=np.generic)
 
 _NAMES = {
     "embed_tokens": "token_embd",
@@ -54,13 +60,28 @@ def read_gguf_model(path: Path) -> BaseModel:
             "tokenizer.chat_template is missing; use an instruction-tuned model that brings one"
         )
 
-    def load(name: str) -> npt.NDArray[np.float32]:
-        values = file.load(gguf_name(name))
+    def in_order(name: str, rows: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
         if name.endswith("q_proj"):
-            return unpermute(values, config.num_attention_heads)
+            return unpermute(rows, config.num_attention_heads)
         if name.endswith("k_proj"):
-            return unpermute(values, config.num_key_value_heads)
-        return values
+            return unpermute(rows, config.num_key_value_heads)
+        return rows
+
+    def load(name: str) -> npt.NDArray[np.float32]:
+        return in_order(name, file.load(gguf_name(name)))
+
+    def load_native(name: str) -> Quantized:
+        tensor = file.tensors[gguf_name(name)]
+        try:
+            blocks = repack(file.raw(tensor.name), tensor.type, *tensor.shape)
+        except ValueError as error:
+            raise GGUFError(f"tensor {tensor.name}: {error}") from error
+        assert blocks.scale is not None
+        return Quantized(
+            codes=in_order(name, blocks.codes),
+            scale=in_order(name, blocks.scale),
+            offset=None if blocks.offset is None else in_order(name, blocks.offset),
+        )
 
     return BaseModel(
         config=config,
@@ -69,6 +90,12 @@ def read_gguf_model(path: Path) -> BaseModel:
         chat_template=template,
         special_tokens=special_tokens_from_gguf(file.metadata),
         load=load,
+        native={
+            name: NATIVE[file.tensors[gguf_name(name)].type]
+            for name, shape in tensor_shapes(config).items()
+            if len(shape) == 2 and file.tensors[gguf_name(name)].type in NATIVE
+        },
+        load_native=load_native,
     )
 
 
@@ -80,8 +107,8 @@ def gguf_name(name: str) -> str:
     return f"blk.{layer[1]}.{_NAMES[layer[2]]}.weight"
 
 
-def unpermute(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
-    """Rows of q_proj or k_proj [heads * head_dim, hidden] back in Hugging Face's order.
+def unpermute(weight: npt.NDArray[_Value], heads: int) -> npt.NDArray[_Value]:
+    """Rows of q_proj or k_proj [heads * head_dim, any] back in Hugging Face's order.
 
     llama.cpp rotates neighbouring rows, Hugging Face a head's halves, so llama.cpp's converter
     (`LlamaModel.permute`) interleaves the halves; this is its inverse.
