@@ -38,12 +38,14 @@ from npu.engine_options import EngineOptions
 from npu.errors import EngineError, NonFiniteInput, ProductError
 from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction, Ledger, Product
+from npu.pending_product import EngineThread, PendingProduct, at_once
 
 __all__ = [
     "Engine",
     "EngineError",
     "EngineName",
     "NonFiniteInput",
+    "PendingProduct",
     "ProductError",
     "RequestedEngine",
 ]
@@ -59,10 +61,15 @@ class Engine(ABC):
     """Computes the frozen products of the matrices it was opened with; for one thread at a time.
 
     A subclass supplies `compute`. This class checks the operands, counts, times, and hands a
-    product that fails to the fallback engine, and all of them after three in a row.
+    product that fails to the fallback engine, and all of them after three in a row. All products,
+    and so sessions and books, are in the hands of one thread: the engine's own, or the caller's.
     """
 
     name: ClassVar[EngineName]
+    own_thread: ClassVar[bool] = True
+    """Whether the products run on a thread of the engine, beside what the caller computes. No gain
+    where both would want the same cores."""
+
     form: str
     """How the weight reaches the product: "codes" (read in place), "inputs" (as a graph's input) or
     "table" (out of a table inside the compiled graph)."""
@@ -86,6 +93,8 @@ class Engine(ABC):
         self.requested = self.name
         self.why = "asked for by name"
         self._failures_in_a_row = 0
+        overlaps = self.own_thread and options.overlap
+        self._thread = EngineThread(f"lorad-{self.name}") if overlaps else None
 
     @abstractmethod
     def compute(self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> torch.Tensor:
@@ -105,11 +114,26 @@ class Engine(ABC):
         Raises NonFiniteInput if x is not finite, KeyError for an unknown matrix, ValueError for
         another shape or dtype.
         """
-        return self._product(matrix, "recompute" if recompute else "forward", x)
+        return self.begin("recompute" if recompute else "forward", matrix, x).result()
 
     def input_gradient(self, matrix: str, dy: torch.Tensor) -> torch.Tensor:
         """dx = dy W: dy fp32 [M, N] -> fp32 [M, K]. Raises as `forward` does."""
-        return self._product(matrix, "input_gradient", dy)
+        return self.begin("input_gradient", matrix, dy).result()
+
+    def begin(self, product: Product, matrix: str, a: torch.Tensor) -> PendingProduct:
+        """Start `product` of `a`; the engine's thread computes it, or it is there on return.
+
+        Nobody may write to `a` before it is over. What `forward` raises for a wrong name, shape or
+        dtype is raised here; NonFiniteInput and ProductError by the product's `result`.
+        """
+        direction: Direction = "input_gradient" if product == "input_gradient" else "forward"
+        frozen = self._matrix(matrix)
+        _check_shape(frozen, direction, a)
+
+        def compute() -> torch.Tensor:
+            return self._product(frozen, product, direction, a)
+
+        return at_once(compute) if self._thread is None else self._thread.begin(compute)
 
     def report(self) -> dict[str, Any]:
         """What was asked for, what runs and why, and the ledger; JSON-able."""
@@ -134,17 +158,19 @@ class Engine(ABC):
         }
 
     def close(self) -> None:
-        """Let go of the matrices, the sessions and the fallback."""
+        """Let go of the thread, the matrices, the sessions and the fallback."""
+        if self._thread is not None:
+            self._thread.close()
         self._matrices = {}
         if self._fallback is not None:
             self._fallback.close()
             self._fallback = None
 
     @torch.no_grad()
-    def _product(self, name: str, product: Product, a: torch.Tensor) -> torch.Tensor:
-        direction: Direction = "input_gradient" if product == "input_gradient" else "forward"
-        matrix = self._matrix(name)
-        _check_operand(matrix, direction, a)
+    def _product(
+        self, matrix: FrozenMatrix, product: Product, direction: Direction, a: torch.Tensor
+    ) -> torch.Tensor:
+        _check_finite(matrix, direction, a)
         self.ledger.rows(given=a.shape[0])
         started = time.perf_counter()
         engine, result = self._deliver(matrix, direction, a.contiguous())
@@ -206,7 +232,7 @@ def _output_width(matrix: FrozenMatrix, direction: Direction) -> int:
     return rows if direction == "forward" else columns
 
 
-def _check_operand(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> None:
+def _check_shape(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> None:
     rows, columns = matrix.shape
     width = columns if direction == "forward" else rows
     if a.dtype != torch.float32 or a.ndim != 2 or a.shape[1] != width:
@@ -214,6 +240,9 @@ def _check_operand(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) 
             f"matrix '{matrix.name}', {direction}: expected float32 [M, {width}], found "
             f"{a.dtype} {list(a.shape)}: convert or reshape it"
         )
+
+
+def _check_finite(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> None:
     # One pass without temporaries; the sum of finite numbers may overflow, hence the second look.
     if not a.sum().isfinite() and not a.isfinite().all():
         raise NonFiniteInput(matrix.name, direction)

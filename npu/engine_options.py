@@ -28,6 +28,8 @@ class EngineOptions:
     """Compile for this one; None: the phone's own, or what the emulator imitates by default."""
     cache_dir: Path | None = None
     """Where compiled graphs are kept; None: nowhere."""
+    overlap: bool = True
+    """Whether an engine with a thread of its own uses it; the results are the same bits."""
 
     def __post_init__(self) -> None:
         """Refuse what no engine can be opened with. Raises ValueError."""

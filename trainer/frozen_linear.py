@@ -1,4 +1,4 @@
-"""Where autograd meets the engine: one frozen linear, three products.
+"""Where autograd meets the engine: one frozen linear without an adapter, three products.
 
     forward      y  = x Wᵀ     x [M, K] -> y [M, N]
     recompute    the same product again, inside the backward pass (see `recompute.py`)
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from npu.engine import Engine
+from npu.ledger import Product
 
 _recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
 
@@ -32,16 +33,21 @@ def recomputing() -> Iterator[None]:
         _recomputing.reset(token)
 
 
+def forward_product() -> Product:
+    """What a forward product that begins here is counted as; to be asked in the caller's thread."""
+    return "recompute" if _recomputing.get() else "forward"
+
+
 class _FrozenProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, engine: Engine, matrix: str) -> torch.Tensor:
         ctx.engine, ctx.matrix = engine, matrix
-        return engine.forward(matrix, x.contiguous(), recompute=_recomputing.get())
+        return engine.begin(forward_product(), matrix, x).result()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (dy,) = gradients
-        return ctx.engine.input_gradient(ctx.matrix, dy.contiguous()), None, None
+        return ctx.engine.input_gradient(ctx.matrix, dy), None, None
 
 
 def frozen_linear(x: torch.Tensor, engine: Engine, matrix: str) -> torch.Tensor:

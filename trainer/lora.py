@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,6 +26,27 @@ TARGETS = LINEARS
 def peft_key(layer: int, target: str, part: str) -> str:
     """PEFT's name of one tensor; `part` is `lora_A` or `lora_B`."""
     return f"base_model.model.model.layers.{layer}.{MODULES[target]}.{target}.{part}.weight"
+
+
+@dataclass(frozen=True)
+class LinearLora:
+    """The adapters of linears that share an input [M, K] and are one frozen product [M, N]."""
+
+    A: tuple[torch.Tensor, ...]
+    """The lora_A of each, [rank, K]."""
+    B: tuple[torch.Tensor, ...]
+    """The lora_B of each, [columns, rank]."""
+    columns: tuple[slice, ...]
+    """Where in N each one's outputs lie; outputs of linears without an adapter are in none."""
+    scale: float
+
+    def stacked_A(self) -> torch.Tensor:  # noqa: N802  (the matrix is called A)
+        """All lora_A as one matrix [ranks, K]: one thin product instead of one a linear."""
+        return self.A[0] if len(self.A) == 1 else torch.cat(self.A)
+
+    def split(self, stacked: torch.Tensor, dim: int) -> tuple[torch.Tensor, ...]:
+        """The parts of `stacked` that belong to each lora_A, along `dim`."""
+        return torch.split(stacked, [len(lora_A) for lora_A in self.A], dim)
 
 
 class LoraAdapter:
@@ -65,30 +87,30 @@ class LoraAdapter:
                 self.lora_A[layer, target] = torch.nn.Parameter(lora_A)
                 self.lora_B[layer, target] = torch.nn.Parameter(torch.zeros(n_out, rank))
 
-    def add_to(
-        self, layer: int, targets: Sequence[str], x: torch.Tensor, outputs: Sequence[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """The outputs of linears that share the input `x`, each with what the adapter adds.
-
-        Their lora_A are multiplied as one matrix: one thin product instead of one a linear.
+    def of_linears(self, layer: int, targets: Sequence[str]) -> LinearLora | None:
+        """What the adapter adds to linears that share an input; None if it adds nothing.
 
         Args:
             layer: number of the layer.
-            targets: names of the linears.
-            x: [T, in].
-            outputs: their frozen outputs [T, out]; those that aren't adapted come back as they are.
+            targets: names of the linears, in the order of their outputs.
         """
-        adapted = [target for target in targets if (layer, target) in self.lora_A]
+        adapted: list[str] = []
+        columns: list[slice] = []
+        start = 0
+        for target in targets:
+            end = start + linear_shape(self.config, target)[0]
+            if target in self.targets:
+                adapted.append(target)
+                columns.append(slice(start, end))
+            start = end
         if not adapted:
-            return list(outputs)
-        thin = x @ torch.cat([self.lora_A[layer, target] for target in adapted]).t()
-        parts = dict(zip(adapted, thin.split(self.rank, dim=1), strict=True))
-        return [
-            torch.addmm(y, parts[target], self.lora_B[layer, target].t(), alpha=self.scale)
-            if target in parts
-            else y
-            for target, y in zip(targets, outputs, strict=True)
-        ]
+            return None
+        return LinearLora(
+            tuple(self.lora_A[layer, target] for target in adapted),
+            tuple(self.lora_B[layer, target] for target in adapted),
+            tuple(columns),
+            self.scale,
+        )
 
     def layer_parameters(self, layer: int) -> list[torch.nn.Parameter]:
         """The trainable tensors of one layer, in a fixed order."""

@@ -29,6 +29,7 @@ class TorchCpuEngine(Engine):
     """y and dx by sgemm over one fp32 tile of weight rows at a time, in a buffer used again."""
 
     name: ClassVar[EngineName] = "torch_cpu"
+    own_thread: ClassVar[bool] = False
     form = "codes"
 
     def __init__(self, matrices: Mapping[str, FrozenMatrix], options: EngineOptions) -> None:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from npu.engine import Engine
 from npu.weights import FrozenWeights
+from trainer.adapted_linear import adapted_linear
 from trainer.frozen_linear import frozen_linear
 from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
@@ -131,8 +132,10 @@ class Decoder:
         adapter: LoraAdapter | None,
     ) -> list[torch.Tensor]:
         """One frozen product, split into the outputs of its linears, each with its LoRA delta."""
-        y = frozen_linear(x, self.engine, f"layers.{layer}.{product}")
-        linears = PRODUCTS[product]
-        sizes = [linear_shape(self.config, linear)[0] for linear in linears]
-        outputs = list(y.split(sizes, dim=1))
-        return outputs if adapter is None else adapter.add_to(layer, linears, x, outputs)
+        name, linears = f"layers.{layer}.{product}", PRODUCTS[product]
+        lora = None if adapter is None else adapter.of_linears(layer, linears)
+        if lora is None:
+            y = frozen_linear(x, self.engine, name)
+        else:
+            y = adapted_linear(x, self.engine, name, lora)
+        return list(y.split([linear_shape(self.config, linear)[0] for linear in linears], dim=1))
