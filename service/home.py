@@ -63,6 +63,11 @@ class Home:
         return self.path / "runs"
 
     @property
+    def engine(self) -> Path:
+        """What is known of the NPU's engine, and its compiled graphs."""
+        return self.path / "engine"
+
+    @property
     def adapters(self) -> Path:
         """The adapters, a folder each, with their versions in it."""
         return self.path / "adapters"

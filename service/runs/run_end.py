@@ -41,7 +41,7 @@ class RunEnd:
 
     ``setback`` is what the run's counts are told; ``step`` the last one heard of, None: it was
     still loading. With ``backs_off`` the run goes on only after a while, which its reason is to say
-    yet.
+    yet. ``demoted``: the engine that was to blame and isn't opened any more.
     """
 
     status: RunStatus
@@ -49,6 +49,7 @@ class RunEnd:
     setback: Setback | None = None
     step: int | None = None
     backs_off: bool = False
+    demoted: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
     kill     on Android the normal case, so it never fails a run. Three in a row without a new
              checkpoint halve its checkpoint interval and its memory budget, for the rest of the run
-    crash,   of native code or by an exception, or no sign of life: three at one step fail the run
-    hang
+    crash,   of native code or by an exception, or no sign of life: three at one step fail the run;
+    hang     but one for which an engine was demoted begins the count anew, since what is tried next
+             is another engine, and an engine is demoted only once
     stop     asked for by somebody else than us: counts nothing
 
 Each waits before it goes on, longer with every one in a row.
@@ -37,6 +38,10 @@ def bear(run: Run, end: RunEnd, now: int, retry_seconds: float) -> RunEnd:
         run.kills += 1
         times = run.kills
         end = _halve(run, end)
+    elif end.setback in ("crash", "hang") and end.demoted is not None:
+        run.crashes, run.crash_step = 0, None
+        words = f"crashed {at_step(end.step)}: {end.reason}; {end.demoted} is not used any more"
+        end = replace(end, reason=words)
     elif end.setback in ("crash", "hang"):
         times = _count_crash(run, end.step or 0)
         if times >= CRASHES_TO_FAIL:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from sqlalchemy.exc import DatabaseError
 from sqlmodel import Session
 
+from service.engine_files import EngineFiles
 from service.home import Home
 from service.locks import is_held
 from service.runs.adoption import adopt_orphans
@@ -27,6 +28,7 @@ from service.runs.attendance import Attendance
 from service.runs.backoff import waits
 from service.runs.checkpoints import newest_checkpoint
 from service.runs.chooser import Chooser
+from service.runs.engine_watch import Ended, EngineWatch
 from service.runs.hang import HangWatch
 from service.runs.run_closing import finish, settle
 from service.runs.run_end import Circumstances, RunEnd, run_end
@@ -77,6 +79,7 @@ class Supervisor:
         self._home = home
         self._database = database
         self._feed = feed
+        self._engine_watch = EngineWatch(EngineFiles(home.engine), database)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._guard = (
@@ -283,6 +286,7 @@ class Supervisor:
 
     def _start_worker(self, run: Run) -> WorkerProcess | None:
         read_spec(self._home, run.id)
+        self._engine_watch.before_start()
         with self._guard:
             assert self._current is not None
             if self._stopping.is_set() or self._current.stop:
@@ -318,7 +322,9 @@ class Supervisor:
             because=because,
             hung=attendance.hung,
         )
-        return run_end(exit_code, attendance.progress, around)
+        ended = Ended(run.id, worker.pid, exit_code, worker.killed, attendance.hung)
+        end = run_end(exit_code, attendance.progress, around)
+        return self._engine_watch.after_end(ended, end)
 
     def _finish(self, run_id: int, end: RunEnd, *, look_for_version: bool = True) -> None:
         while True:

@@ -3,7 +3,10 @@
 It reads HOME/script.json for what to do: steps, seconds a step, metrics, and how to misbehave.
 ``suffers`` is what befalls it before step ``suffers_at`` (0: while loading), as often as
 ``suffers_times`` in one run: a signal's name, `hang`, `failed` (of which ``again`` tells whether to
-try again), or an exit code. Its log has a line of the halvings and of each duty that it was told.
+try again), or an exit code. With ``npu``, a fingerprint, it is as if it computed on the NPU: it
+leaves the mark of the engine in use, and suffers only if the engine isn't demoted there. Its log
+has a line of the halvings and of each duty that it was told.
+
 Like the real one it takes worker.lock, reads the spec and its texts, leaves a checkpoint every five
 steps, goes on from the newest, obeys SIGTERM and the end of its standard input, looks which of its
 examples are gone when something comes there, and publishes a version folder by renaming it.
@@ -37,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "suffers": None,
     "suffers_at": None,
     "suffers_times": 1,
+    "npu": None,
     "again": True,
     "exit_code": 0,
     "no_version": False,
@@ -57,6 +61,30 @@ class Worker:
         self.stop: str | None = None
         self.look = threading.Event()
         self.forgotten: dict[int, int] = {}
+        self.engine = ENGINE
+        self.mark = home / "engine/in-use.json"
+
+    def open_engine(self) -> None:
+        """Choose the engine as the real worker does where there is an NPU."""
+        demotions = self.home / "engine/demotions.json"
+        known = json.loads(demotions.read_text())["demotions"] if demotions.exists() else []
+        causes = [one["cause"] for one in known if one["fingerprint"] == self.script["npu"]]
+        if causes:
+            self.engine = ENGINE | {"engine": "torch_cpu", "why": f"qnn is demoted: {causes[0]}"}
+        elif self.script["npu"] is not None:
+            self.engine = ENGINE | {"engine": "qnn"}
+            self.write_mark("opening")
+
+    def write_mark(self, phase: str) -> None:
+        """Say which engine is in use, if it is one of the NPU."""
+        if self.engine["engine"] != "qnn":
+            return
+        mark = {"engine": "qnn", "form": "table", "phase": phase, "run": self.run_id}
+        mark |= {"pid": os.getpid(), "fingerprint": self.script["npu"], "unexplained": 0}
+        self.mark.parent.mkdir(exist_ok=True)
+        whole = self.mark.with_suffix(".new")
+        whole.write_text(json.dumps(mark))
+        whole.replace(self.mark)
 
     def say(self, event: str, **fields: Any) -> None:
         try:
@@ -83,6 +111,8 @@ class Worker:
     def suffer(self, step: int) -> None:
         """Be killed, crash, fail or hang at the step that the script names."""
         if self.script["suffers_at"] != step:
+            return
+        if self.script["npu"] is not None and self.engine["engine"] != "qnn":
             return
         counter = self.home / "runs" / str(self.run_id) / "suffered"
         before = len(counter.read_text()) if counter.exists() else 0
@@ -118,14 +148,16 @@ class Worker:
         with Database.open_readonly(self.home / "lorad.db") as database, database.read() as session:
             texts = examples.load_texts(session, self.spec["train_example_ids"])
         assert texts
+        self.open_engine()
         self.suffer(0)
+        self.write_mark("training")
         self.forget(begin or 0)
         self.say(
             "started",
             pid=os.getpid(),
             total_steps=total,
             resumed_from=begin,
-            engine=ENGINE,
+            engine=self.engine,
             exact_resume=True,
             exact_resume_reason=None,
         )
@@ -231,7 +263,7 @@ class Worker:
                 for example_id in self.spec["holdout_example_ids"]
                 if example_id not in self.forgotten
             ],
-            "engine": ENGINE,
+            "engine": self.engine,
             "seconds": 1.0,
             "skipped_example_ids": sorted(self.forgotten),
             "forgotten": [
@@ -259,7 +291,11 @@ def main() -> int:
     worker = Worker(arguments.home, arguments.run)
     worker.listen()
     print(f"the stand-in works, halved {arguments.halvings} times", file=sys.stderr)
-    return worker.work()
+    try:
+        return worker.work()
+    finally:
+        if worker.engine["engine"] == "qnn":
+            worker.mark.unlink()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -112,6 +113,18 @@ def test_another_step_begins_anew_and_kills_in_between_do_not() -> None:
         assert bear(run, kill(), NOW, RETRY).status == "interrupted"
     assert run.crashes == 2
     assert bear(run, crash(7), NOW, RETRY).status == "failed"
+
+
+def test_a_crash_that_demoted_an_engine_begins_the_count_anew() -> None:
+    run = Run(adapter_id=1, checkpoint_step=5)
+    for _ in range(2):
+        assert bear(run, crash(7), NOW, RETRY).status == "interrupted"
+    end = bear(run, replace(crash(7, "hang"), demoted="qnn"), NOW, RETRY)
+    assert (end.status, run.crashes, waited(run)) == ("interrupted", 0, 30)
+    assert str(end.reason).startswith("crashed at step 7: SIGSEGV; see LOG; qnn is not used any ")
+    assert "goes on by itself from step 5 after" in str(end.reason)
+    ends = [bear(run, crash(7), NOW, RETRY) for _ in range(3)]  # of the other engine
+    assert [end.status for end in ends] == ["interrupted", "interrupted", "failed"]
 
 
 def test_crashes_while_loading_are_at_one_step() -> None:
