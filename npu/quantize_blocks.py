@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npu.block_scales import Half, best_scale, best_scale_and_offset
 from npu.weight_layout import BLOCK
 
-_LOWEST, _HIGHEST = -8, 7
 _LARGEST_HALF = 65504.0
-_ELEMENTS_AT_A_TIME = 1 << 21
-
-Half = npt.NDArray[np.float16]
+_ELEMENTS_AT_A_TIME = 1 << 17
+"""Rows are quantised in pieces of about this many elements, which stay in the processor's cache."""
 
 
 def pack(codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint8]:
@@ -60,20 +59,21 @@ def dequantize_blocks(packed: npt.NDArray[np.uint8], scale: Half, offset: Half |
 
 
 def quantize_int4(W: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], Half]:
-    """Packed codes [N, K / 2] and scale [N, K / 32] of `W` fp32 [N, K], as Q4_0 does it.
+    """Packed codes [N, K / 2] and scale [N, K / 32] of `W` fp32 [N, K].
 
-    The entry of a block with the largest magnitude gets the code -8 (so a scale may be negative).
+    A scale may be negative, since -8 reaches further than 7. Values that are int4 values with a
+    code -8 in each block, as Q4_0 has them, keep their codes and scales.
 
-    Raises ValueError for entries that aren't finite or whose scale isn't within fp16, and for a K
-    that is no multiple of 32.
+    Raises ValueError for entries that aren't finite or are above 16376, whose multiples leave fp16,
+    and for a K that is no multiple of 32.
     """
-    packed, scale, _ = _in_pieces(W, _int4, with_offset=False)
+    packed, scale, _ = _in_pieces(W, best_scale, with_offset=False)
     return packed, scale
 
 
 def quantize_int4_min(W: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], Half, Half]:
-    """Packed codes, scale and offset of `W` fp32 [N, K], as Q4_1 does it; see `quantize_int4`."""
-    packed, scale, offset = _in_pieces(W, _int4_min, with_offset=True)
+    """Packed codes, scale and offset of `W` fp32 [N, K]; raises as `quantize_int4` does."""
+    packed, scale, offset = _in_pieces(W, best_scale_and_offset, with_offset=True)
     return packed, scale, offset
 
 
@@ -101,38 +101,23 @@ def _in_pieces(W: npt.NDArray[np.float32], encode: Any, *, with_offset: bool) ->
     packed = np.empty((N, K // 2), np.uint8)
     scale = np.empty((N, K // BLOCK), np.float16)
     offset = np.empty((N, K // BLOCK), np.float16) if with_offset else None
-    step = max(1, _ELEMENTS_AT_A_TIME // K)
+    step = max(1, _ELEMENTS_AT_A_TIME // max(1, K))
     for start in range(0, N, step):
         rows = slice(start, start + step)
-        blocks = W[rows].reshape(-1, K // BLOCK, BLOCK)
-        if not np.isfinite(blocks).all() or np.abs(blocks).max(initial=0.0) > _LARGEST_HALF / 4:
-            raise ValueError(
-                f"expected finite weights below {_LARGEST_HALF / 4:.0f}, found another value in "
-                f"rows {start} to {start + len(blocks) - 1}: repair the source model"
-            )
-        codes, scale[rows], some_offset = encode(blocks)
-        packed[rows] = pack(codes.reshape(-1, K).astype(np.int8))
+        _check_sizes(W[rows], start)
+        codes, *numbers = encode(np.ascontiguousarray(W[rows].reshape(-1, BLOCK).T))
+        packed[rows] = pack(codes.T.reshape(-1, K).astype(np.int8))
+        scale[rows] = numbers[0].reshape(-1, K // BLOCK)
         if offset is not None:
-            offset[rows] = some_offset
+            offset[rows] = numbers[1].reshape(-1, K // BLOCK)
     return packed, scale, offset
 
 
-def _int4(blocks: npt.NDArray[np.float32]) -> tuple[Any, Half, None]:
-    at = np.abs(blocks).argmax(axis=2)[:, :, None]
-    scale = (np.take_along_axis(blocks, at, 2)[:, :, 0] / _LOWEST).astype(np.float16)
-    return _codes(blocks, scale), scale, None
-
-
-def _int4_min(blocks: npt.NDArray[np.float32]) -> tuple[Any, Half, Half]:
-    low, high = blocks.min(axis=2), blocks.max(axis=2)
-    scale = ((high - low) / (_HIGHEST - _LOWEST)).astype(np.float16)
-    offset = (low - _LOWEST * scale.astype(np.float32)).astype(np.float16)
-    return _codes(blocks - offset.astype(np.float32)[:, :, None], scale), scale, offset
-
-
-def _codes(blocks: npt.NDArray[np.float32], scale: Half) -> npt.NDArray[np.float32]:
-    divisor = scale.astype(np.float32)[:, :, None]
-    divisor = np.where(divisor == 0, np.float32(1), divisor)
-    with np.errstate(over="ignore"):
-        codes: npt.NDArray[np.float32] = np.clip(np.rint(blocks / divisor), _LOWEST, _HIGHEST)
-    return codes
+def _check_sizes(W: npt.NDArray[np.float32], first_row: int) -> None:
+    small = np.abs(W).max(axis=1, initial=0.0) <= _LARGEST_HALF / 4  # NaN isn't
+    if not small.all():
+        raise ValueError(
+            f"expected finite weights up to {_LARGEST_HALF / 4:.0f}, found another value in row "
+            f"{first_row + int(np.flatnonzero(~small)[0])}: use the format int8 or repair the "
+            "source model"
+        )
