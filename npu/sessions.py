@@ -1,7 +1,6 @@
 """onnxruntime sessions on its CPU provider and on Qualcomm's HTP, with every option checked by us.
 
-The QNN provider accepts misspelt options, nonsense values and contradictory SoCs in silence, so
-none reaches it that isn't in the tables below.
+See `htp_options.py`.
 """
 
 from __future__ import annotations
@@ -19,43 +18,14 @@ from typing import Any, Protocol
 
 from npu.context_cache import ContextCache
 from npu.errors import EngineError, one_line
-from npu.htp import EMULATED_SOC, SOCS, Soc, is_emulator, soc_name
+from npu.htp import EMULATED_SOC, Soc, is_emulator, soc_name
+from npu.htp_options import check_provider_options, check_session_options
 
 _log = logging.getLogger(__name__)
 
 QNN_PROVIDER = "QNNExecutionProvider"
 _CPU_PROVIDER = "CPUExecutionProvider"
 _ERRORS_ONLY = 3
-
-_SWITCH = frozenset({"0", "1"})
-_PERFORMANCE_MODES = frozenset(
-    {
-        "burst",
-        "balanced",
-        "default",
-        "high_performance",
-        "high_power_saver",
-        "low_balanced",
-        "low_power_saver",
-        "power_saver",
-        "sustained_high_performance",
-    }
-)
-# None: any text. Source: onnxruntime's documentation of the QNN provider.
-_PROVIDER_OPTIONS: Mapping[str, frozenset[str] | None] = {
-    "backend_path": None,
-    "enable_htp_fp16_precision": _SWITCH,
-    "htp_arch": frozenset(str(soc.htp_arch) for soc in SOCS),
-    "htp_performance_mode": _PERFORMANCE_MODES,
-    "soc_model": frozenset(str(soc.soc_model) for soc in SOCS),
-}
-_SESSION_OPTIONS: Mapping[str, frozenset[str] | None] = {
-    "ep.context_embed_mode": _SWITCH,
-    "ep.context_enable": _SWITCH,
-    "ep.context_file_path": None,
-    "session.disable_cpu_ep_fallback": _SWITCH,
-    "session.intra_op.allow_spinning": _SWITCH,
-}
 
 
 class Session(Protocol):
@@ -172,22 +142,6 @@ def _qnn_device(ort: ModuleType) -> Any:
     return next((device for device in devices if device.device.type == npu), devices[0])
 
 
-def check_provider_options(options: Mapping[str, str]) -> None:
-    """Refuse QNN options that the provider would ignore or misread. Raises ValueError."""
-    _check_options("QNN provider option", options, _PROVIDER_OPTIONS)
-    pair = options.get("soc_model"), options.get("htp_arch")
-    if pair != (None, None) and pair not in {(str(s.soc_model), str(s.htp_arch)) for s in SOCS}:
-        raise ValueError(
-            f"expected a soc_model with its own htp_arch, found {pair[0]} with {pair[1]}: "
-            "take both from npu.htp.SOCS"
-        )
-
-
-def check_session_options(entries: Mapping[str, str]) -> None:
-    """Refuse session configuration entries that we don't use. Raises ValueError."""
-    _check_options("session option", entries, _SESSION_OPTIONS)
-
-
 def onnxruntime_versions(*, qnn: bool) -> dict[str, str]:
     """Versions of the distributions that compute."""
     names = ["onnxruntime", "onnxruntime-qnn"] if qnn else ["onnxruntime"]
@@ -199,23 +153,6 @@ def _version(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
-
-
-def _check_options(
-    kind: str, options: Mapping[str, str], known: Mapping[str, frozenset[str] | None]
-) -> None:
-    for name, value in options.items():
-        if name not in known:
-            raise ValueError(
-                f"expected a {kind} of {', '.join(sorted(known))}, found {name!r}: "
-                "add it to the table once its spelling is proven"
-            )
-        allowed = known[name]
-        if allowed is not None and value not in allowed:
-            raise ValueError(
-                f"{kind} {name}: expected one of {', '.join(sorted(allowed))}, found {value!r}: "
-                "choose one of them"
-            )
 
 
 def _session_options(ort: ModuleType, threads: int, entries: Mapping[str, str]) -> Any:

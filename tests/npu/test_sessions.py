@@ -1,4 +1,4 @@
-"""Options that can't be misspelt, and compiled graphs kept on disk."""
+"""Sessions that run where they should, and compiled graphs kept on disk."""
 
 from __future__ import annotations
 
@@ -17,40 +17,9 @@ from npu.errors import EngineError
 from npu.graphs import OPERAND, RESULT, WEIGHT, GraphSpec, build_graph
 from npu.htp import SOCS, Soc
 from npu.quantize import quantize_int8
-from npu.sessions import (
-    HtpSessions,
-    check_provider_options,
-    check_session_options,
-    cpu_sessions,
-)
+from npu.sessions import HtpSessions, cpu_sessions
 from npu.weights import FrozenMatrix
 from tests.npu.conftest import random_weight
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"htp_performence_mode": "burst"}, "'htp_performence_mode'"),
-        ({"htp_performance_mode": "fast"}, "htp_performance_mode: .*'fast'"),
-        ({"enable_htp_fp16_precision": "true"}, "enable_htp_fp16_precision"),
-        ({"soc_model": "57", "htp_arch": "73"}, "57 with 73"),
-        ({"soc_model": "57"}, "57 with None"),
-        ({"soc_model": "58", "htp_arch": "75"}, "soc_model"),
-    ],
-)
-def test_provider_options_qnn_would_swallow_are_refused(
-    options: dict[str, str], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        check_provider_options(options)
-
-
-def test_session_options_are_checked_too() -> None:
-    check_session_options({"session.disable_cpu_ep_fallback": "1"})
-    with pytest.raises(ValueError, match=r"session\.disable_cpu_fallback"):
-        check_session_options({"session.disable_cpu_fallback": "1"})
-    with pytest.raises(ValueError, match="'yes'"):
-        check_session_options({"session.disable_cpu_ep_fallback": "yes"})
 
 
 def test_bytes_that_are_no_model_are_an_engine_error() -> None:
