@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from npu.engine_guard import EngineGuard
 from storage import adapters, clients, examples
 from storage.database import Database
 from storage.tables import Adapter
@@ -124,7 +125,7 @@ def measure(home: Path, base_hash: str, options: argparse.Namespace) -> dict[str
         threads=options.threads,
     )
     watch = Watch()
-    watch.run = Run(spec, home, watch.see, Nobody())
+    watch.run = Run(spec, home, watch.see, Nobody(), EngineGuard(home / "engine", spec.run_id))
     watch.run.execute()
     return {
         "saves": watch.saves,

@@ -29,11 +29,12 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from npu.engine_choice import EngineName, RequestedEngine
 from npu.engine_options import EngineOptions
 from npu.errors import EngineError, NonFiniteInput, ProductError
 from npu.frozen_matrix import FrozenMatrix
@@ -49,9 +50,6 @@ __all__ = [
     "ProductError",
     "RequestedEngine",
 ]
-
-EngineName = Literal["qnn", "onnx_cpu", "torch_cpu"]
-RequestedEngine = Literal["auto", "qnn", "onnx_cpu", "torch_cpu"]
 
 _FAILURES_TO_GIVE_UP = 3
 """One failure may be a matrix's, two a coincidence; a broken NPU would fail, slowly, to the end."""

@@ -40,6 +40,17 @@ EMULATED_SOC = SOCS[1]
 """What the x86 emulator imitates; its results are the same for all of SOCS."""
 
 
+def soc_of_part(part: str) -> Soc:
+    """The Snapdragon of that part number, as SM8650. Raises ValueError for one that isn't known."""
+    for soc in SOCS:
+        if soc.part == part:
+            return soc
+    raise ValueError(
+        f"expected a Snapdragon of {', '.join(soc.part for soc in SOCS)}, found {part!r}: "
+        "choose one of them, or none for the device's own"
+    )
+
+
 @dataclass(frozen=True)
 class Snapdragon:
     """Whether this machine has an NPU we can reach, and the reason, in words."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from dataclasses import replace
 
 import torch
 
-from npu.engine import Engine, EngineName, RequestedEngine
+from npu.engine import Engine, RequestedEngine
+from npu.engine_choice import choose_engine
+from npu.engine_guard import Choice, EngineGuard
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
 from npu.errors import EngineError
-from npu.htp import find_snapdragon
 from npu.ledger import Ledger
 from npu.weights import FrozenWeights
 
@@ -19,6 +20,7 @@ def open_engine(
     weights: FrozenWeights,
     requested: RequestedEngine = "auto",
     options: EngineOptions | None = None,
+    guard: EngineGuard | None = None,
 ) -> Engine:
     """Open the engine `requested` over the matrices of `weights`; `torch_cpu` if it can't be had.
 
@@ -26,50 +28,58 @@ def open_engine(
     when `qnn` is asked for by name. `qnn` and `onnx_cpu` pass the self-test before use. A failure
     to open or to pass falls back to `torch_cpu` with its cause in `report()["fallbacks"]`.
 
+    With a `guard`, what is known of this device counts as well, `qnn` is tested in a process of its
+    own first, and the guard's mark lies on the disk from before it is opened here until the guard
+    is closed.
+
     `options.threads` becomes torch's thread count of this process as well.
 
     Raises ValueError for another name.
     """
-    if requested not in get_args(RequestedEngine):
-        raise ValueError(
-            f"expected an engine of {', '.join(get_args(RequestedEngine))}, found {requested!r}: "
-            "choose one of them"
-        )
     options = options or EngineOptions()
+    if guard is None:
+        name, why = choose_engine(requested)
+        choice = Choice(name, options.form, why)
+    else:
+        choice = guard.choose(requested, options)
     torch.set_num_threads(options.threads)
-    chosen, why = choose_engine(requested)
     engine = create_engine("torch_cpu", weights.matrices, options)
-    if chosen != "torch_cpu":
+    why = choice.why
+    if choice.refused is not None:
+        engine.ledger.fallback("qnn", choice.refused, None, None)
+    elif choice.engine != "torch_cpu":
+        options = replace(options, form=choice.form)
         try:
-            engine = _open_tested(chosen, weights, engine, options)
+            engine = _open_tested(choice, weights, engine, options, guard)
         except EngineError as failure:
-            why = f"{chosen} can't be used: {failure}"
-            engine.ledger.fallback(chosen, str(failure), None, None)
+            why = f"{choice.engine} can't be used: {failure}"
+            engine.ledger.fallback(choice.engine, str(failure), None, None)
+            if guard is not None:
+                guard.close()
     engine.requested = requested
     engine.why = why
     return engine
 
 
-def choose_engine(requested: RequestedEngine) -> tuple[EngineName, str]:
-    """The engine meant by `requested` on this machine, and why."""
-    if requested != "auto":
-        return requested, "asked for by name"
-    snapdragon = find_snapdragon()
-    if snapdragon.found:
-        return "qnn", snapdragon.reason
-    return "torch_cpu", f"no Snapdragon NPU to use here: {snapdragon.reason}"
-
-
 def _open_tested(
-    name: EngineName,
+    choice: Choice,
     weights: FrozenWeights,
     fallback: Engine,
     options: EngineOptions,
+    guard: EngineGuard | None,
 ) -> Engine:
-    """Create the engine `name` and let it pass the self-test. Raises EngineError."""
+    """Create the engine chosen and let it pass the self-test. Raises EngineError."""
+    from npu.engines.graph_engine import GraphEngine
     from npu.selftest import check_engine
 
-    engine = create_engine(name, weights.matrices, options, fallback=fallback)
+    guarded = guard if choice.engine == "qnn" else None
+    if guarded is not None:
+        guarded.opening("table" if options.form == "auto" else options.form)
+    engine = create_engine(choice.engine, weights.matrices, options, fallback=fallback)
+    if choice.form_why is not None and isinstance(engine, GraphEngine):
+        engine.form_why = choice.form_why
     check_engine(engine, {matrix.format for matrix in weights.matrices.values()})
     engine.ledger = Ledger(engine.name)
+    if guarded is not None:
+        guarded.opened(engine.form)
     return engine

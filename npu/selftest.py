@@ -14,18 +14,19 @@ import sys
 import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import torch
 
 from npu.engine import Engine, RequestedEngine
-from npu.engine_options import EngineOptions
+from npu.engine_choice import choose_engine
+from npu.engine_options import EngineOptions, RequestedForm
 from npu.engines.create import create_engine
 from npu.errors import EngineError, NonFiniteInput, ProductError
 from npu.frozen_matrix import FrozenMatrix
+from npu.htp import SOCS, soc_of_part
 from npu.ledger import Direction
-from npu.opening import choose_engine
 from npu.quantize import quantize
 from npu.weight_layout import WeightFormat
 
@@ -121,19 +122,22 @@ def _worst_row(result: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> 
     return float(error.max())
 
 
-def _report(requested: RequestedEngine, threads: int) -> dict[str, Any]:
+def _report(requested: RequestedEngine, options: EngineOptions) -> dict[str, Any]:
     name, why = choose_engine(requested)
     report: dict[str, Any] = {"requested": requested, "engine": name, "why": why}
     started = time.perf_counter()
     try:
-        engine = create_engine(name, {}, EngineOptions(threads=threads))
+        engine = create_engine(name, {}, options)
         cases = run_selftest(engine, get_args(WeightFormat))
     except EngineError as error:
         return report | {"passed": False, "cause": str(error), "cases": []}
     return report | {
         "passed": all(case.passed for case in cases),
         "cause": None,
+        "form": engine.form,
+        "form_why": engine.report().get("form_why"),
         "device": engine.device,
+        "soc": engine.report().get("soc") or (options.soc and options.soc.part),
         "versions": engine.versions(),
         "seconds": time.perf_counter() - started,
         "cases": [asdict(case) for case in cases],
@@ -144,14 +148,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the self-test's outcome as JSON; 0 if the engine passed, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m npu.selftest", description=main.__doc__)
     parser.add_argument("--engine", choices=get_args(RequestedEngine), default="auto")
+    parser.add_argument("--form", choices=get_args(RequestedForm), default="auto")
+    parser.add_argument("--soc", choices=[soc.part for soc in SOCS], help="compile for this one")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    options = EngineOptions(
+        threads=given.threads,
+        form=given.form,
+        soc=None if given.soc is None else soc_of_part(given.soc),
+    )
     # Native libraries print to descriptor 1; standard output is for the report alone.
     sys.stdout.flush()
     output = os.dup(1)
     os.dup2(2, 1)
     try:
-        report = _report(options.engine, options.threads)
+        report = _report(given.engine, options)
     finally:
         os.dup2(output, 1)
         os.close(output)
@@ -159,5 +170,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if report["passed"] else 1
 
 
+def leave(code: int) -> NoReturn:
+    """End this process at once: an NPU library that failed may crash when it is unloaded."""
+    sys.stdout.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

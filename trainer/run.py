@@ -25,15 +25,13 @@ from typing import Any
 
 import torch
 
-from npu.engine import Engine
-from npu.engine_options import EngineOptions
-from npu.opening import open_engine
+from npu.engine_guard import EngineGuard
 from npu.weights import FrozenWeights
 from trainer.checkpoint import Checkpoint, finish_replacing, load_newest_checkpoint
 from trainer.checkpointing import Checkpointing
 from trainer.dataset import batch_ids
 from trainer.durable import ensure_folder
-from trainer.environment import environment_record, first_difference, merge_engine_reports
+from trainer.environment import first_difference
 from trainer.evaluate import Evaluation, evaluate
 from trainer.export.peft import load_peft_folder
 from trainer.halving import means
@@ -41,9 +39,10 @@ from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
 from trainer.methods.method import BatchResult, Method
 from trainer.models.config import DecoderConfig
-from trainer.models.decoder import NOT_ON_ENGINE, Decoder
+from trainer.models.decoder import Decoder
 from trainer.optimizer import Optimizer, learning_rate_at
 from trainer.publishing import check_worth_publishing, publish_version
+from trainer.run_engine import RunEngine
 from trainer.run_examples import RunExamples, UnreadableError
 from trainer.run_requests import Emit, Requests, StopRequested
 from trainer.run_state import RunState
@@ -60,7 +59,13 @@ class Run:
     """A run in this process."""
 
     def __init__(
-        self, spec: RunSpec, home: Path, emit: Emit, requests: Requests, halvings: int = 0
+        self,
+        spec: RunSpec,
+        home: Path,
+        emit: Emit,
+        requests: Requests,
+        guard: EngineGuard,
+        halvings: int = 0,
     ) -> None:
         """Bind spec and surroundings; nothing is loaded yet.
 
@@ -69,9 +74,11 @@ class Run:
             home: lorad's home folder.
             emit: where events go.
             requests: what is asked of the run from outside.
+            guard: of its engine; whoever made it closes it when the process ends in order.
             halvings: how often its checkpoint interval and its memory budget are halved.
         """
         self.spec, self.home, self._emit, self._requests = spec, home, emit, requests
+        self._guard = guard
         self.step = 0
         self._checkpoints = home / "runs" / str(spec.run_id) / "checkpoints"
         self._version = Path("adapters") / str(spec.adapter_id) / "versions"
@@ -82,7 +89,6 @@ class Run:
         self._active: Evaluation | None = None
         self._unreadable: str | None = None
         self._exact_reason: str | None = None
-        self._earlier_report: dict[str, Any] | None = None
         self._earlier_seconds = 0.0
         self._started = time.monotonic()
 
@@ -98,7 +104,7 @@ class Run:
         if not (self.home / self._version).exists():
             self._produce_version()
         ensure_folder((self.home / self._version).parent, self.home)
-        self._announce_version()
+        self._emit("version", {"path": str(self._version)})
         shutil.rmtree(self._checkpoints, ignore_errors=True)
 
     def _remove_unfinished_folders(self) -> None:
@@ -133,9 +139,9 @@ class Run:
                 f" {weights.content_hash}; adapters belong to one base, so make a new adapter"
             )
         torch.use_deterministic_algorithms(True)
-        self.engine: Engine = open_engine(weights, spec.engine, EngineOptions(threads=spec.threads))
+        self.engine = RunEngine(weights, spec, self._guard)
         self.config = DecoderConfig.from_json(weights.metadata["config"])
-        self.decoder = Decoder(self.config, weights, self.engine)
+        self.decoder = Decoder(self.config, weights, self.engine.engine)
         self.tokenizer = ChatTokenizer.load(model_dir)
         self.examples = RunExamples(self.home, spec, self.tokenizer)
         for example_id, tokens in self.examples.data.cut.items():
@@ -174,7 +180,8 @@ class Run:
             self.adapter.load_arrays(checkpoint.adapter)
             self.optimizer.load_arrays(checkpoint.optimizer, state.optimizer_steps)
             self._before, self._active = state.before, state.active
-            self._earlier_report, self._earlier_seconds = dict(state.engine), state.seconds
+            self._earlier_seconds = state.seconds
+            self.engine.resume(state, self.step)
             self.examples.forgotten = dict(state.forgotten)
             self._forget(self.examples.missing())
             self._exact_reason = (
@@ -188,7 +195,7 @@ class Run:
             {
                 "total_steps": self.spec.total_steps,
                 "resumed_from": None if checkpoint is None else checkpoint.step,
-                "engine": self._report(),
+                **self.engine.said(),
                 "exact_resume": self._exact_reason is None,
                 "exact_resume_reason": self._exact_reason,
             },
@@ -259,12 +266,19 @@ class Run:
             return None
         return active
 
+    def _computed(self) -> None:
+        """The model has computed something: the engine may have been given up over it."""
+        if reason := self.engine.used(self.step):
+            self._exact_reason = self._exact_reason or reason
+            self._emit("engine", self.engine.said())
+
     def _measure(self, adapter: LoraAdapter | None) -> Evaluation:
         began = time.monotonic()
 
         def progress(done: int, total: int) -> None:
             nonlocal began
             self._requests.pace.worked(time.monotonic() - began)
+            self._computed()
             self._emit("evaluating", {"done": done, "total": total})
             self._heed_deletions()
             self._stop_if_asked()
@@ -308,6 +322,7 @@ class Run:
                 seconds = time.monotonic() - began
                 self._requests.pace.worked(seconds)
                 self._emit_step(result, rate, norm, seconds)
+                self._computed()
             else:
                 self.step += 1
             if self.checkpointing.due(self.step):
@@ -336,7 +351,8 @@ class Run:
             optimizer_steps=self.optimizer.steps_taken,
             before=self._before,
             active=self._active,
-            engine=self._report(),
+            engine=self.engine.report(),
+            engine_switches=tuple(self.engine.switches),
             seconds=self._seconds(),
             environment=self._environment(),
             exact_resume_reason=self._exact_reason,
@@ -348,7 +364,7 @@ class Run:
         )
         self.checkpointing.save(checkpoint, replacing=replacing)
         self._emit("checkpoint", {"step": self.step})
-        self._emit("engine", {"engine": state.engine})
+        self._emit("engine", self.engine.said())
 
     def _publish(self, after: Evaluation) -> None:
         publish_version(
@@ -370,22 +386,13 @@ class Run:
             forgotten=self.examples.forgotten,
             steps=self.step,
             exact_resume_reason=self._exact_reason,
-            engine=self._report(),
+            engine=self.engine.report(),
+            engine_switches=list(self.engine.switches),
             seconds=self._seconds(),
         )
 
-    def _announce_version(self) -> None:
-        self._emit("version", {"path": str(self._version)})
-
     def _environment(self) -> dict[str, Any]:
-        tokens = self._means.micro_batch_tokens
-        return environment_record(self.engine.report(), micro_batch_tokens=tokens)
-
-    def _report(self) -> dict[str, Any]:
-        report = self.engine.report()
-        if self._earlier_report is not None:
-            report = merge_engine_reports(self._earlier_report, report)
-        return {**report, "not_on_engine": list(NOT_ON_ENGINE)}
+        return self.engine.environment(self._means.micro_batch_tokens)
 
     def _seconds(self) -> float:
         worked = time.monotonic() - self._started - self._requests.pace.rested

@@ -8,10 +8,11 @@ digests given out for one last comparison.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.engine_switches import EngineSwitch
 from trainer.evaluate import Evaluation, RowScore
 
 _ROW_FIELDS = {field.name for field in dataclasses.fields(RowScore)}
@@ -36,6 +37,8 @@ class RunState:
     """When each example's text was last changed (ms since 1970 UTC), by id."""
     forgotten: Mapping[int, int]
     """After how many steps the run forgot an example, by id."""
+    engine_switches: Sequence[EngineSwitch] = ()
+    """In the order in which they happened."""
     digests: Mapping[int, str] | None = None
     """Keyed digests by example id, of a checkpoint that has them in the place of `changed_at`."""
 
@@ -51,6 +54,7 @@ class RunState:
             "exact_resume_reason": self.exact_resume_reason,
             "changed_at": {str(key): value for key, value in self.changed_at.items()},
             "forgotten": {str(key): value for key, value in self.forgotten.items()},
+            "engine_switches": list(self.engine_switches),
         }
 
     @classmethod
@@ -67,6 +71,7 @@ class RunState:
             exact_resume_reason=state["exact_resume_reason"],
             changed_at={int(key): value for key, value in state.get("changed_at", {}).items()},
             forgotten={int(key): value for key, value in state.get("forgotten", {}).items()},
+            engine_switches=tuple(state.get("engine_switches", ())),
             digests=None if digests is None else {int(k): value for k, value in digests.items()},
         )
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from npu.engine import RequestedEngine
+from npu.engine_choice import RequestedEngine
+from npu.engine_options import EngineOptions, RequestedForm
+from npu.htp import soc_of_part
 
 SPEC_VERSION = 1
 MINIMUM_STEPS = 40
@@ -85,11 +87,23 @@ class RunSpec:
     training: TrainingSettings
     engine: RequestedEngine
     threads: int
+    form: RequestedForm = "auto"
+    soc: str | None = None
+    """The part to compile for, as SM8650; None: what the device says it is."""
 
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
         return self.training.total_steps(len(self.train_example_ids))
+
+    def engine_options(self, cache_dir: Path) -> EngineOptions:
+        """How the engine is to be opened; compiled graphs are kept in `cache_dir`."""
+        return EngineOptions(
+            threads=self.threads,
+            form=self.form,
+            soc=None if self.soc is None else soc_of_part(self.soc),
+            cache_dir=cache_dir,
+        )
 
     def shape(self) -> dict[str, Any]:
         """The settings a checkpoint must agree with to be resumed, JSON-able."""
@@ -124,6 +138,16 @@ class RunSpec:
                 f"expected an engine of {', '.join(get_args(RequestedEngine))},"
                 f" found {raw.get('engine')!r}; restart the daemon with one of them"
             )
+        form, soc = raw.get("form", "auto"), raw.get("soc") or None
+        if form not in get_args(RequestedForm):
+            raise SpecError(
+                f"expected a form of {', '.join(get_args(RequestedForm))}, found {form!r}; restart"
+                " the daemon with one of them"
+            )
+        try:
+            soc is None or soc_of_part(soc)
+        except ValueError as error:
+            raise SpecError(str(error)) from error
         known = {field.name for field in dataclasses.fields(TrainingSettings)}
         try:
             labels = raw["labels"]
@@ -147,6 +171,8 @@ class RunSpec:
                 ),
                 engine=raw["engine"],
                 threads=raw["threads"],
+                form=form,
+                soc=soc,
             )
         except KeyError as missing:
             raise SpecError(f"expected the field {missing} in {path.name}, found none") from missing

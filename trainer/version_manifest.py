@@ -5,11 +5,12 @@ Examples are named by id; no text and no label is in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from trainer.dataset import Dataset
+from trainer.engine_switches import EngineSwitch
 from trainer.evaluate import Evaluation, RowScore
 from trainer.lora import TARGETS
 from trainer.priors import majority_accuracy, recency_prior_accuracy
@@ -27,6 +28,7 @@ def version_manifest(
     steps: int,
     exact_resume_reason: str | None,
     engine: Mapping[str, Any],
+    engine_switches: Sequence[EngineSwitch],
     seconds: float,
 ) -> dict[str, Any]:
     """All of it but the hashes of the files, JSON-able.
@@ -41,6 +43,7 @@ def version_manifest(
         steps: taken.
         exact_resume_reason: why it isn't the run that one process would have made, if it isn't.
         engine: the engine's report.
+        engine_switches: after which steps another engine took over, and why.
         seconds: worked.
     """
     labels = {example.id: example.label for example in data.holdout.values()}
@@ -72,6 +75,7 @@ def version_manifest(
             for old, new in zip(before.rows, after.rows, strict=True)
         ],
         "engine": engine,
+        "engine_switches": list(engine_switches),
         "seconds": round(seconds, 1),
         "skipped_example_ids": sorted(forgotten),
         "forgotten": [

@@ -25,9 +25,16 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from npu.doctor import Interrupted
+from npu.engine_guard import EngineGuard
 from trainer.pace import Pace
+from trainer.run_requests import StopRequested
+from trainer.spec import RunSpec
+
+if TYPE_CHECKING:
+    from trainer.run import Run
 
 FINISHED, FAILED, LOCKED, STOPPED, STOPPED_WITHOUT_CHECKPOINT = 0, 1, 3, 75, 76
 
@@ -137,28 +144,52 @@ def work(home: Path, run_id: int, halvings: int) -> int:
         return LOCKED
     # Idle OpenMP threads spin briefly, then sleep. Spinning for long, the default, made a training
     # step ten times slower on a busy machine, and never spinning nearly doubles it on a quiet one
-    # (both measured). Read when torch is loaded: the reason to import it here, and that only the
-    # process with the lock should hold it.
+    # (both measured). Read when torch is loaded: a reason to import it only below, and others are
+    # that only the process with the lock should hold it, and that an engine is tested first, in a
+    # child that holds it.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    from trainer.checkpoint import newest_step
-    from trainer.failures import full_disk, worth_another_try
-    from trainer.run import Run
-    from trainer.run_requests import StopRequested
-    from trainer.spec import RunSpec
-
     requests = Requests(protocol)
+    guard = EngineGuard(
+        home / "engine",
+        run_id,
+        stop=lambda: requests.reason_to_stop() is not None,
+        testing=lambda: protocol.emit("phase", {"phase": "testing_engine"}),
+    )
+    try:
+        return _train(home, run_id, halvings, protocol, requests, guard)
+    finally:
+        guard.close()
+
+
+def _train(
+    home: Path,
+    run_id: int,
+    halvings: int,
+    protocol: Protocol,
+    requests: Requests,
+    guard: EngineGuard,
+) -> int:
+    """Do the run with the lock held; returns the exit code."""
     folder = home / "runs" / str(run_id)
     run: Run | None = None
     try:
         spec = RunSpec.load(folder / "spec.json")
-        run = Run(spec, home, protocol.emit, requests, halvings)
+        guard.choose(spec.engine, spec.engine_options(guard.folder))
+        from trainer.run import Run
+
+        run = Run(spec, home, protocol.emit, requests, guard, halvings)
         run.execute()
+    except Interrupted:
+        protocol.emit("stopped", {"step": _saved(folder) or 0, "reason": requests.reason_to_stop()})
+        return STOPPED
     except StopRequested as stopped:
         protocol.emit("stopped", {"step": stopped.step, "reason": stopped.reason})
         return STOPPED
     except Exception as error:
+        from trainer.failures import full_disk, worth_another_try
+
         if (reason := full_disk(error)) is not None:
-            saved = newest_step(folder / "checkpoints")
+            saved = _saved(folder)
             protocol.emit("stopped", {"step": saved or 0, "reason": reason})
             return STOPPED_WITHOUT_CHECKPOINT if saved is None else STOPPED
         sentence = _sentence(error)
@@ -169,6 +200,12 @@ def work(home: Path, run_id: int, halvings: int) -> int:
         protocol.emit("failed", {"step": step, "error": sentence, "again": again})
         return FAILED
     return FINISHED
+
+
+def _saved(folder: Path) -> int | None:
+    from trainer.checkpoint import newest_step
+
+    return newest_step(folder / "checkpoints")
 
 
 def _sentence(error: Exception) -> str:
@@ -195,7 +232,19 @@ def main() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    sys.exit(work(arguments.home, arguments.run, arguments.halvings))
+    leave(work(arguments.home, arguments.run, arguments.halvings))
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with that exit code.
+
+    An NPU library that failed may crash when it is unloaded, and a run that ended in order must not
+    look like a crash; where one was loaded nothing is unloaded.
+    """
+    if "onnxruntime_qnn" in sys.modules:
+        logging.shutdown()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

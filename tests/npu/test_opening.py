@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import npu.opening
+import npu.engine_choice
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
 from npu.errors import EngineError, ProductError
@@ -28,7 +28,9 @@ def weights(freeze: Freeze) -> FrozenWeights:
 def test_auto_is_torch_on_anything_but_a_phone(
     weights: FrozenWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npu.opening, "find_snapdragon", lambda: Snapdragon(False, "it's a laptop"))
+    monkeypatch.setattr(
+        npu.engine_choice, "find_snapdragon", lambda: Snapdragon(False, "it's a laptop")
+    )
     report = open_engine(weights).report()
     assert report["requested"] == "auto"
     assert report["engine"] == "torch_cpu"
@@ -40,7 +42,7 @@ def test_auto_is_torch_on_anything_but_a_phone(
 def test_auto_is_qnn_where_a_snapdragon_is_found(
     weights: FrozenWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npu.opening, "find_snapdragon", lambda: Snapdragon(True, "a phone"))
+    monkeypatch.setattr(npu.engine_choice, "find_snapdragon", lambda: Snapdragon(True, "a phone"))
     report = open_engine(weights).report()
     assert report["requested"] == "auto"
     assert report["engine"] == "qnn", report["fallbacks"]

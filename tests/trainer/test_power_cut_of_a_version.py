@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import trainer.durable
+from npu.engine_guard import EngineGuard
 from service.durable import write_durably
 from tests.trainer.disk_recorder import recorded
 from tests.trainer.lossy_disk import Record, put, tree
@@ -134,7 +135,8 @@ def test_a_version_that_a_killed_process_left_unsynced_is_made_sure_before_it_is
             with pytest.raises(KeyboardInterrupt):
                 publish(home)
         assert (home / VERSION).exists()
-        Run(SPEC, home, lambda event, fields: record.mark(event), Nobody()).execute()
+        guard = EngineGuard(home / "engine", SPEC.run_id)
+        Run(SPEC, home, lambda event, fields: record.mark(event), Nobody(), guard).execute()
     assert record.marks(len(record.operations)) == ["version"]
     check_versions(record, tmp_path / "cut")
 

@@ -1,0 +1,108 @@
+"""The self-test in a process of its own: native code may crash or hang there and harm nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_LOOK_SECONDS = 0.2
+_KILLED_SECONDS = 5.0
+_MOST_CHARACTERS = 4000
+
+
+@dataclass(frozen=True)
+class SelfTestEnd:
+    """How a self-test's process ended."""
+
+    code: int | None
+    """Its exit code, negative: the signal that ended it; None: it lives on, killed as it was."""
+    report: dict[str, Any] | None
+    """What it printed, if that was a whole report."""
+    stderr: str
+    """The end of what it and its libraries said."""
+    seconds: float
+    timed_out: bool = False
+    stopped: bool = False
+    """It was killed because `stop` said so."""
+
+
+def run_selftest_child(
+    engine: str,
+    form: str,
+    *,
+    seconds: float,
+    soc: str | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> SelfTestEnd:
+    """Run `python -m npu.selftest` on one engine and form, for at most so many seconds.
+
+    Its session and process group are its own. It gets nothing of ours: no descriptor but its pipes,
+    none of lorad's settings; and it dies with the calling thread. Raises OSError if it can't be
+    started.
+    """
+    command = [
+        sys.executable,
+        *(["-P"] if sys.flags.safe_path else []),
+        *("-m", "npu.with_parent", str(os.getpid())),
+        *("npu.selftest", "--engine", engine, "--form", form),
+        *([] if soc is None else ["--soc", soc]),
+    ]
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+        env={name: value for name, value in os.environ.items() if not name.startswith("LORAD_")},
+    )
+    timed_out = stopped = False
+    try:
+        while True:
+            try:
+                stdout, stderr = process.communicate(timeout=_LOOK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                stopped = stop()
+                timed_out = time.monotonic() - began >= seconds
+                if stopped or timed_out:
+                    stdout, stderr = _kill(process)
+                    break
+    except BaseException:
+        _kill(process)
+        raise
+    return SelfTestEnd(
+        code=process.returncode,
+        report=_report(stdout),
+        stderr=stderr[-_MOST_CHARACTERS:],
+        seconds=time.monotonic() - began,
+        timed_out=timed_out and not stopped,
+        stopped=stopped,
+    )
+
+
+def _kill(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """End it and whatever it started; what it had said. One that waits in the kernel lives on."""
+    if process.returncode is None:  # not reaped: the id is still its own
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return process.communicate(timeout=_KILLED_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "", ""
+
+
+def _report(stdout: str) -> dict[str, Any] | None:
+    try:
+        report = json.loads(stdout)
+    except ValueError:
+        return None
+    return report if isinstance(report, dict) and type(report.get("passed")) is bool else None
