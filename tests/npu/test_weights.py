@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npu.quantize import Quantized, quantize
 from npu.weights import (
     FrozenWeights,
+    MatrixSource,
     WeightFormat,
     write_frozen_weights,
 )
 from tests.npu.conftest import random_weight
 from tests.npu.weight_files import json_values, names, source, write
+
+FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 
 
 @settings(deadline=None)
@@ -96,6 +100,101 @@ def test_the_hash_is_the_content_and_nothing_else(tmp_path: Path) -> None:
     assert first.startswith("sha256:")
     assert len(first) == len("sha256:") + 64
     assert first != write(tmp_path / "c", "fp16")
+
+
+def grid(N: int, K: int) -> np.ndarray[Any, Any]:
+    """Numbers that no machine rounds differently."""
+    return ((np.arange(N * K) * 37 % 29 - 14) / 8).astype(np.float32).reshape(N, K)
+
+
+@pytest.mark.parametrize(
+    ("format", "content_hash"),
+    [
+        ("int8", "sha256:0492e2e46ec2a898a22dd4f3c7b6a3c222cda8ead327ca68a463b40c05af3996"),
+        ("fp16", "sha256:847f0c83cfbe0a1c2fda01192f56bbd40350069557b1b5ac8f7cc6dfa5bbb944"),
+    ],
+)
+def test_files_are_what_they_were_before_there_were_4_bits(
+    tmp_path: Path, format: WeightFormat, content_hash: str
+) -> None:
+    """Adapters belong to a hash: it was computed with the code before the 4-bit formats."""
+    found = write_frozen_weights(
+        tmp_path / "w",
+        {"config": {"layers": 2}, "note": "ü"},
+        [source("first", grid(9, 5)), source("second", grid(4, 40))],
+        {"norm": np.arange(5, dtype=np.float32)},
+        format=format,
+    )
+    assert found == content_hash
+
+
+@settings(deadline=None)
+@given(
+    shapes=st.dictionaries(
+        names,
+        st.tuples(st.integers(1, 9), st.integers(1, 3), st.sampled_from(FORMATS)),
+        max_size=4,
+    ),
+    data=st.data(),
+)
+def test_every_matrix_may_have_a_format_of_its_own(
+    tmp_path_factory: pytest.TempPathFactory,
+    shapes: dict[str, tuple[int, int, WeightFormat]],
+    data: st.DataObject,
+) -> None:
+    """What is read is bit for bit what the quantiser, or the source itself, gave."""
+    folder = tmp_path_factory.mktemp("mixed")
+    formats = {name: format for name, (_, _, format) in shapes.items()}
+    sources, expected = [], {}
+    for index, (name, (N, blocks, format)) in enumerate(shapes.items()):
+        W = random_weight(N, blocks * 32, seed=index)
+        quantized = quantize(W, format)
+        expected[name] = quantized
+        own = format in ("int4", "int4_min") and data.draw(st.booleans())
+
+        def load(W: np.ndarray[Any, Any] = W, own: bool = own) -> np.ndarray[Any, Any]:
+            assert not own, "a native matrix must not be quantised again"
+            return W
+
+        sources.append(
+            MatrixSource(name, (N, blocks * 32), load, format, lambda q=quantized: q)  # type: ignore[misc]
+            if own
+            else MatrixSource(name, (N, blocks * 32), load)
+        )
+    path = folder / "w"
+    content_hash = write_frozen_weights(path, {}, sources, {}, format=formats)
+    weights = FrozenWeights.open(path, verify=True)
+    assert weights.content_hash == content_hash
+    for name, quantized in expected.items():
+        matrix = weights.matrices[name]
+        assert matrix.format == formats[name]
+        for found, given_ in (
+            (matrix.codes, quantized.codes),
+            (matrix.scale, quantized.scale),
+            (matrix.offset, quantized.offset),
+        ):
+            if given_ is None:
+                assert found is None
+            else:
+                assert found is not None
+                assert found.dtype == given_.dtype
+                assert np.array_equal(found, given_)
+                assert found.ctypes.data % 64 == 0
+                assert not found.flags.writeable
+        alone = np.concatenate([matrix.rows(np.array([row])) for row in range(matrix.shape[0])])
+        assert np.array_equal(alone, matrix.dequantize())
+    weights.close()
+
+
+def test_native_blocks_are_not_used_for_another_format(tmp_path: Path) -> None:
+    W = random_weight(4, 32, 0)
+
+    def wrong() -> Quantized:
+        raise AssertionError
+
+    native = MatrixSource("m", (4, 32), lambda: W, "int4_min", wrong)
+    plain = write_frozen_weights(tmp_path / "a", {}, [source("m", W)], {}, format="int4")
+    assert plain == write_frozen_weights(tmp_path / "b", {}, [native], {}, format="int4")
 
 
 def test_arrays_outlive_close(tmp_path: Path) -> None:

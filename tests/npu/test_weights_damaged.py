@@ -16,7 +16,7 @@ from npu.weights import (
     FrozenWeights,
     WeightFileError,
 )
-from tests.npu.weight_files import json_values, write
+from tests.npu.weight_files import json_values, write, write_mixed
 
 Header = dict[str, Any]
 
@@ -33,9 +33,13 @@ def rewrite_header(path: Path, change: Callable[[Header], object]) -> None:
     path.write_bytes(start + bytes(-len(start) % ALIGNMENT) + data)
 
 
-def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+WRITERS = [write, write_mixed]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_flipped_byte_is_noticed(tmp_path: Path, writer: Callable[[Path], str]) -> None:
     path = tmp_path / "w"
-    write(path)
+    writer(path)
     content = path.read_bytes()
     for position in range(len(content)):
         damaged = bytearray(content)
@@ -45,9 +49,12 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
             FrozenWeights.open(path, verify=True)
 
 
-def test_every_truncation_is_noticed_without_hashing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_truncation_is_noticed_without_hashing(
+    tmp_path: Path, writer: Callable[[Path], str]
+) -> None:
     path = tmp_path / "w"
-    write(path)
+    writer(path)
     content = path.read_bytes()
     for length in range(len(content)):
         path.write_bytes(content[:length])
@@ -146,6 +153,42 @@ def test_a_wrong_header_is_refused_by_name(
         FrozenWeights.open(path)
 
 
+FOUR, FIVE, EIGHT = (("matrices", index) for index in range(3))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_in(*FOUR, "shape", [3, 65]), "matrix 'four' shape: .*multiple of 32, found 65"),
+        (set_in(*FOUR, "shape", [3, 96]), "matrix 'four' codes bytes: expected 144"),
+        (set_in(*FOUR, "codes", "bytes", 192), "matrix 'four' codes bytes: expected 96"),
+        (set_in(*FOUR, "scale", "bytes", 24), "matrix 'four' scale bytes: expected 12"),
+        (set_in(*FOUR, "scale", None), "matrix 'four' scale"),
+        (set_in(*FOUR, "scale", "offset", 0), "overlaps matrix 'four' codes"),
+        (set_in(*FOUR, "format", "int4_min"), r"matrices\[0\]: .*'offset'"),
+        (set_in(*FOUR, "format", "int8"), "matrix 'four' codes bytes: expected 192"),
+        (set_in(*FOUR, "offset", {"offset": 0, "bytes": 12}), r"matrices\[0\]: .*exactly"),
+        (set_in(*FIVE, "offset", None), "matrix 'five' offset"),
+        (set_in(*FIVE, "offset", "bytes", 16), "matrix 'five' offset bytes: expected 4"),
+        (set_in(*FIVE, "offset", "offset", 2**40), "'five' offset: .*inside the file"),
+        (set_in(*FIVE, "offset", "offset", 1), "'five' offset: .*multiple of 128"),
+        (set_in(*FIVE, "format", "int4"), r"matrices\[1\]: .*exactly"),
+        (lambda header: header["matrices"][1].pop("offset"), r"matrices\[1\]: .*'offset'"),
+        (set_in(*EIGHT, "offset", None), r"matrices\[2\]: .*exactly"),
+    ],
+)
+def test_a_wrong_header_of_4_bits_is_refused_by_name(
+    tmp_path: Path, change: Callable[[Header], object], message: str
+) -> None:
+    path = tmp_path / "w"
+    write_mixed(path)
+    rewrite_header(path, lambda header: None)
+    FrozenWeights.open(path).close()
+    rewrite_header(path, change)
+    with pytest.raises(WeightFileError, match=message):
+        FrozenWeights.open(path)
+
+
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_a_header_of_other_json_never_gets_through(
@@ -153,7 +196,7 @@ def test_a_header_of_other_json_never_gets_through(
 ) -> None:
     """Replace any one value of the header: refused, or a file whose every tensor can be read."""
     path = tmp_path_factory.mktemp("fuzz") / "w"
-    write(path)
+    data.draw(st.sampled_from(WRITERS))(path)
 
     def change(header: Header) -> None:
         place: Any = header

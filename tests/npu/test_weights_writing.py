@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npu.quantize import Quantized
 from npu.weights import (
     MatrixSource,
     WeightFileError,
@@ -29,6 +30,14 @@ def raising(error: BaseException) -> Callable[[], np.ndarray[Any, Any]]:
         raise error
 
     return load
+
+
+def native(
+    name: str, shape: tuple[int, int], format: WeightFormat, codes: tuple[int, int]
+) -> MatrixSource:
+    """A source whose own blocks are an int4's with codes of that shape, whatever it says."""
+    blocks = Quantized(np.zeros(codes, np.uint8), np.zeros((shape[0], shape[1] // 32), np.float16))
+    return MatrixSource(name, shape, lambda: np.ones(shape), format, lambda: blocks)
 
 
 @pytest.mark.parametrize("error", [OSError("unreadable"), KeyboardInterrupt()])
@@ -94,6 +103,13 @@ def test_the_file_and_its_folder_are_synced_in_order(
         ([source("m", np.full((3, 4), np.nan, np.float32))], {}, "int8", "matrix 'm': .*row 0"),
         ([source("m", np.full((3, 4), np.nan, np.float32))], {}, "fp16", "matrix 'm': .*65504"),
         ([source("m", np.full((3, 4), 7e4, np.float32))], {}, "fp16", "matrix 'm': .*65504"),
+        ([source("m", np.full((3, 32), np.nan, np.float32))], {}, "int4", "matrix 'm': .*row 0"),
+        ([source("m", np.full((3, 32), 2e4, np.float32))], {}, "int4_min", "matrix 'm': .*16376"),
+        ([source("m", random_weight(2, 40, 0))], {}, "int4", "matrix 'm': .*of 32, found 40"),
+        ([native("m", (3, 32), "int4", (3, 32))], {}, "int4", "matrix 'm': expected codes"),
+        ([native("m", (3, 64), "int4", (3, 16))], {}, "int4", "matrix 'm': expected codes"),
+        ([native("m", (3, 32), "int4", (3, 16))], {}, "int4_min", "matrix 'm': .*found float64"),
+        ([native("m", (3, 32), "int4_min", (3, 16))], {}, "int4_min", "matrix 'm': expected codes"),
         ([source("m", random_weight(2, 2, 0))] * 2, {}, "int8", "matrix 'm': .*twice"),
         ([source("", random_weight(2, 2, 0))], {}, "int8", "name"),
         ([MatrixSource("m", (0, 4), lambda: np.ones((0, 4), np.float32))], {}, "int8", "shape"),

@@ -35,3 +35,23 @@ def write(path: Path, format: WeightFormat = "int8") -> str:
         {"norm": np.arange(5, dtype=np.float32)},
         format=format,
     )
+
+
+MIXED: dict[str, WeightFormat] = {
+    "four": "int4",
+    "five": "int4_min",
+    "eight": "int8",
+    "sixteen": "fp16",
+}
+
+
+def write_mixed(path: Path) -> str:
+    """A file with a matrix of every format, named in the order of its bits; five is int4_min."""
+    shapes = {"four": (3, 64), "five": (2, 32), "eight": (3, 5), "sixteen": (2, 7)}
+    return write_frozen_weights(
+        path,
+        {},
+        [source(name, random_weight(*shape, seed=1)) for name, shape in shapes.items()],
+        {"norm": np.arange(5, dtype=np.float32)},
+        format=MIXED,
+    )
