@@ -1,10 +1,11 @@
 """The device: what there is room for, and what trains on it."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from api_schemas.base import Answer
+from api_schemas.engine import Engine
 from api_schemas.gates import Gate
 
 
@@ -36,13 +37,6 @@ class Battery(Answer):
     temperature: Reading = Field(description="In °C.")
 
 
-class Engine(Answer):
-    """What computed the frozen products of the client's latest run, and why that engine."""
-
-    run: int
-    report: dict[str, Any]
-
-
 class Worker(Answer):
     """The one process that trains."""
 
@@ -58,7 +52,7 @@ class Device(Answer):
     memory: Room = Field(description="Free: what can be had without swapping.")
     database_bytes: int | None = Field(description="Told only to a token with the scope admin.")
     worker: Worker
-    engine: Engine | None
+    engine: Engine
     battery: Battery
     skin_temperature: Reading = Field(
         description="Of the case, in °C; many devices let nobody read it."

@@ -47,15 +47,13 @@ def page(session: Session, adapter_id: int, *, before: int | None, limit: int) -
     return session.exec(query.order_by(col(Run.id).desc()).limit(limit)).all()
 
 
-def latest_of_client(session: Session, client_id: int) -> Run | None:
-    """The newest run of any of the client's adapters that has an engine to tell of."""
-    return session.exec(
-        select(Run)
-        .join(Adapter, col(Adapter.id) == Run.adapter_id)
-        .where(Adapter.client_id == client_id, col(Run.engine).is_not(None))
-        .order_by(col(Run.id).desc())
-        .limit(1)
-    ).one_or_none()
+def latest_with_engine(session: Session, client_id: int | None) -> Run | None:
+    """The client's newest run that has an engine to tell of; None for the client: anybody's."""
+    query = select(Run).where(col(Run.engine).is_not(None))
+    if client_id is not None:
+        adapter = col(Adapter.id) == Run.adapter_id
+        query = query.join(Adapter, adapter).where(Adapter.client_id == client_id)
+    return session.exec(query.order_by(col(Run.id).desc()).limit(1)).one_or_none()
 
 
 def unfinished(session: Session, adapter_id: int) -> Run | None:

@@ -10,6 +10,7 @@ import typer
 
 from service.cli import clients, model, status
 from service.cli.demo import demo
+from service.cli.doctor import doctor
 from service.cli.history import history
 from service.cli.pair import pair
 from service.cli.pause import pause, resume
@@ -32,6 +33,7 @@ app.add_typer(clients.app, name="clients")
 app.command()(status.adapters)
 app.command()(status.status)
 app.command()(why)
+app.command()(doctor)
 app.command()(history)
 app.command()(schedule)
 app.command()(pause)

@@ -40,6 +40,7 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
 
     place = _home(home)
     models = get(place, "/v1/models")["models"]
+    engine = get(place, "/v1/device")["engine"]
     found = [
         (client["name"], adapter)
         for client in get_all(place, "/v1/clients", "clients")
@@ -47,15 +48,24 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     ]
     if json_output:
         adapters = [{"client": client, **adapter} for client, adapter in found]
-        print_json({"models": models, "adapters": adapters})
+        print_json({"models": models, "engine": engine, "adapters": adapters})
         return
     names = ", ".join(model["name"] for model in models) or "none; see: lorad model add --help"
     typer.echo(f"base models: {names}")
+    typer.echo(f"engine: {engine_words(engine)}")
     if not found:
         typer.echo("no adapters yet")
     for client, adapter in found:
         name = adapter["name"] if client == OWNER else f"{client}/{adapter['name']}"
         typer.echo(f"{name}: {_training(adapter)}")
+
+
+def engine_words(engine: dict[str, Any]) -> str:
+    """What computes the frozen products of runs now, and why, on one line."""
+    parts = [engine["name"] or "not known", engine["form"] and f"form {engine['form']}"]
+    words = f"{', '.join(part for part in parts if part)}: {engine['why']}"
+    cause = engine["fallback"]
+    return words if cause is None or cause in words else f"{words}; {cause}"
 
 
 def _training(adapter: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import typer
 from service.cli.client import get
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import print_json
+from service.cli.status import engine_words
 from service.home import Home
 
 _LOOKS = 16
@@ -38,6 +39,8 @@ def why(
     typer.echo(f"  {reason['says']}")
     for line in _facts(reason):
         typer.echo(f"  {line}")
+    if device["engine"]["fallback"] is not None:
+        typer.echo(f"  engine: {engine_words(device['engine'])}")
     _print_gates(device["gates"])
 
 

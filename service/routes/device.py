@@ -5,13 +5,16 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from sqlmodel import Session
 
-from api_schemas.device import Battery, Device, Engine, Reading, Worker
+from api_schemas.device import Battery, Device, Reading, Worker
+from api_schemas.engine import Engine
 from api_schemas.scopes import ADMIN
 from service import device
 from service.boot_clock import boot_seconds
 from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, needs
 from service.door.strict_route import StrictRoute
+from service.engine_answer import engine_answer
+from service.engine_files import EngineFiles
 from service.gates.gatekeeper import gate_answers
 from service.routes.responses import problems
 from service.sensors import readings
@@ -29,8 +32,8 @@ def get_device(context: TheContext, caller: TheCaller) -> Device:
     one, which the next request shows.
     """
     with context.database.read() as session:
-        latest = runs.latest_of_client(session, caller.id)
         worker = _worker(session, context, caller)
+        engine = _engine(session, context, caller)
     admin = caller.may(ADMIN)
     found = context.sensors.read_unless_busy()
     return Device(
@@ -38,9 +41,7 @@ def get_device(context: TheContext, caller: TheCaller) -> Device:
         memory=device.memory(),
         database_bytes=device.database_bytes(context.home.database) if admin else None,
         worker=worker,
-        engine=None
-        if latest is None or latest.engine is None
-        else Engine(run=latest.id, report=latest.engine),
+        engine=engine,
         battery=Battery(
             level=_shown(found.level, "%"),
             plugged=_shown(found.plugged),
@@ -59,6 +60,24 @@ def _worker(session: Session, context: Context, caller: Caller) -> Worker:
         return Worker(state="training", run=training if own else None, because=None)
     waiting = context.supervisor.waiting_because
     return Worker(state="idle" if waiting is None else "waiting", run=None, because=waiting)
+
+
+def _engine(session: Session, context: Context, caller: Caller) -> Engine:
+    admin = caller.may(ADMIN)
+    files = EngineFiles(context.home.engine)
+
+    def may_see(run_id: int) -> bool:
+        return admin or runs.find(session, caller.id, run_id) is not None
+
+    own = runs.latest_with_engine(session, caller.id)
+    return engine_answer(
+        context.settings,
+        latest=runs.latest_with_engine(session, None) if admin else own,
+        own=own,
+        verdict=files.verdict(),
+        demotions=files.demotions(),
+        may_see=may_see,
+    )
 
 
 def _shown(reading: readings.Reading[Any], unit: Literal["%", "°C"] | None = None) -> Reading:

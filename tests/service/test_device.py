@@ -33,6 +33,7 @@ def test_the_device_says_what_it_has_and_does(ready: Daemon) -> None:
     ready.wait_until_ended(run_id)
     engine = ready.http.get("/v1/device").json()["engine"]
     assert engine["run"] == run_id
+    assert (engine["requested"], engine["name"], engine["why"]) == ("auto", "stand_in", "a test")
     assert engine["report"]["engine"] == "stand_in"
     assert engine["report"]["why"] == "a test"
 
@@ -92,7 +93,8 @@ def test_another_clients_training_is_only_another_training(ready: Daemon) -> Non
     with pair(ready, "device-app") as app:
         answer = app.http.get("/v1/device").json()
     assert answer["worker"] == {"state": "training", "run": None, "because": None}
-    assert answer["engine"] is None
+    assert (answer["engine"]["run"], answer["engine"]["report"]) == (None, None)
+    assert answer["engine"]["name"] != "stand_in", "that is of the other's run"
     assert answer["database_bytes"] is None
 
 

@@ -1,0 +1,96 @@
+"""`lorad doctor`: which engine this device can train with, and if not, why."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.outcome import Exit, fail, print_json
+from service.engine_files import EngineFiles
+from service.home import Home
+from service.settings import Settings
+
+
+def doctor(
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Test anew, and use what was given up again if it passes."),
+    ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="auto, qnn, onnx_cpu or torch_cpu. Default: $LORAD_ENGINE or auto."),
+    ] = None,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Test the engines in processes of their own, and say which one runs will use, and why.
+
+    The verdict holds until the system or a library changes. Exit code 0: the engine that is meant
+    for this device works; 1: it doesn't, or nothing could be tested. Needs no daemon.
+    """
+    settings = settings_with(home=home, engine=engine)
+    place = Home.at(settings.home)
+    place.create()
+    code, said = _ask(settings, place, again=again)
+    said["demotions"] = _demotions(place, said.get("fingerprint"))
+    if json_output:
+        print_json(said)
+    else:
+        _print(said)
+    if code != 0:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _ask(settings: Settings, place: Home, *, again: bool) -> tuple[int, dict[str, Any]]:
+    """What `npu.doctor` says in a process of its own, and its exit code."""
+    module = "npu.doctor"
+    arguments = ["--home", str(place.path), "--engine", settings.engine, "--json"]
+    arguments += ["--soc", settings.soc] if settings.soc else []
+    arguments += ["--again"] if again else []
+    child = subprocess.run(
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    try:
+        said = json.loads(child.stdout)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        fail(f"python -m {module} ended with {child.returncode} and no verdict")
+    return child.returncode, said
+
+
+def _demotions(place: Home, fingerprint: Any) -> list[dict[str, Any]]:
+    """The engines that are given up on this device."""
+    found = EngineFiles(Path(place.engine)).demotions()
+    return [one.model_dump() for one in found if one.fingerprint == fingerprint]
+
+
+def _print(said: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if checks := said.get("checks"):
+        table = Table("self-test", "", "seconds", "cause", "remedy")
+        for check in checks:
+            table.add_row(
+                check["name"],
+                "passed" if check["passed"] else "failed",
+                f"{check['seconds']:.1f}",
+                check["cause"] or "-",
+                check["remedy"] or "-",
+            )
+        Console().print(table)
+    if "engine" in said:
+        typer.echo(f"engine: {said['engine']}, form {said['form']}: {said['why']}")
+        typer.echo(f"tested: {said['at']}{' (lorad doctor --again tests anew)' * said['cached']}")
+    for demotion in said["demotions"]:
+        typer.echo(f"given up: {demotion['engine']}, {demotion['at']}: {demotion['cause']}")
+    if "note" in said:
+        typer.echo(said["note"])
