@@ -72,6 +72,9 @@ class Engine(ABC):
     """How the weight reaches the product: "codes" (read in place), "inputs" (as a graph's input) or
     "table" (out of a table inside the compiled graph)."""
 
+    soc: str | None = None
+    """The part, as SM8650, whose NPU computes or that the emulator imitates; None without one."""
+
     requested: RequestedEngine
     why: str
 
@@ -141,6 +144,7 @@ class Engine(ABC):
             "form": self.form,
             "why": self.why,
             "device": self.device,
+            "soc": self.soc,
             "versions": self.versions(),
             "threads": self.options.threads,
             "precision": self.precision,

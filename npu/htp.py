@@ -5,6 +5,10 @@ from __future__ import annotations
 import ctypes.util
 import importlib.util
 import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,29 +30,105 @@ class Soc:
     name: str
     soc_model: int
     htp_arch: int
+    soc_ids: tuple[int, ...]
+    """What Linux calls it and its faster variants."""
 
 
 SOCS: tuple[Soc, ...] = (
-    Soc("SM8550", "Snapdragon 8 Gen 2", 43, 73),
-    Soc("SM8650", "Snapdragon 8 Gen 3", 57, 75),
-    Soc("SM8750", "Snapdragon 8 Elite", 69, 79),
-    Soc("SM8850", "Snapdragon 8 Elite Gen 5", 87, 81),
+    Soc("SM8550", "Snapdragon 8 Gen 2", 43, 73, (519, 536)),
+    Soc("SM8650", "Snapdragon 8 Gen 3", 57, 75, (557, 577)),
+    Soc("SM8750", "Snapdragon 8 Elite", 69, 79, (618,)),
+    Soc("SM8850", "Snapdragon 8 Elite Gen 5", 87, 81, (660,)),
 )
-"""From ExecuTorch's public qc_schema.py."""
+"""Numbers from ExecuTorch's public qc_schema.py; ids from Linux' dt-bindings/arm/qcom,ids.h."""
+
+PARTS = ", ".join(soc.part for soc in SOCS)
 
 EMULATED_SOC = SOCS[1]
 """What the x86 emulator imitates; its results are the same for all of SOCS."""
+
+_UNKNOWN = "unknown SoC"
+_PROPERTY_SECONDS = 2.0
 
 
 def soc_of_part(part: str) -> Soc:
     """The Snapdragon of that part number, as SM8650. Raises ValueError for one that isn't known."""
     for soc in SOCS:
-        if soc.part == part:
+        if soc.part == part.strip().upper():
             return soc
     raise ValueError(
-        f"expected a Snapdragon of {', '.join(soc.part for soc in SOCS)}, found {part!r}: "
+        f"expected a Snapdragon of {PARTS}, found {part!r}: "
         "choose one of them, or none for the device's own"
     )
+
+
+@dataclass(frozen=True)
+class DetectedSoc:
+    """What a device says it is."""
+
+    part: str
+    """Its own words, as SM8650; "unknown SoC" if it doesn't say."""
+    soc: Soc | None
+    """Which of SOCS that is; None if it is another or doesn't say."""
+
+    @property
+    def name(self) -> str:
+        """Its own words, with the marketing name where we know it."""
+        return f"{self.part}, {self.soc.name}" if self.soc else self.part
+
+    @property
+    def remark(self) -> str | None:
+        """What it means if we don't know it, in a sentence."""
+        if self.soc is not None:
+            return None
+        is_it = "this SoC doesn't tell" if self.part == _UNKNOWN else f"{self.part} is none of them"
+        return (
+            f"made for {PARTS}, {is_it}: QNN's own detection is trusted, the self-test decides, "
+            "and torch_cpu computes if it fails"
+        )
+
+
+def detect_soc(*, root: Path = Path("/")) -> DetectedSoc:
+    """Ask Android's properties, then the kernel, which may hide it from apps; then it is unknown.
+
+    `root` stands for the file system in tests.
+    """
+    found = list(_own_words(root))
+    for words in found:
+        for soc in SOCS:
+            # Variants carry a suffix: SM8550P, SM8650-AC.
+            if re.fullmatch(rf"{soc.part}(P|-[A-Z0-9]+)?", words) or words in map(str, soc.soc_ids):
+                return DetectedSoc(soc.part, soc)
+    return DetectedSoc(found[0] if found else _UNKNOWN, None)
+
+
+def _own_words(root: Path) -> Iterator[str]:
+    yield from _plain(_property(root / "system/bin/getprop", "ro.soc.model"))
+    for file in ("machine", "soc_id"):
+        with suppress(OSError):
+            yield from _plain((root / "sys/devices/soc0" / file).read_bytes())
+
+
+def _property(getprop: Path, name: str) -> bytes:
+    """A property of Android; nothing where there is none."""
+    try:
+        return subprocess.run(
+            [getprop, name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_PROPERTY_SECONDS,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return b""
+
+
+def _plain(content: bytes) -> Iterator[str]:
+    """The one word of `content`, if it is one."""
+    word = content.decode("ascii", errors="replace").strip()
+    if re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", word):
+        yield word
 
 
 @dataclass(frozen=True)
@@ -80,14 +160,11 @@ def find_snapdragon(*, machine: str | None = None, root: Path = Path("/")) -> Sn
         return Snapdragon(False, "FastRPC's library libcdsprpc.so is not here")
     if not any(any((root / "dev").glob(pattern)) for pattern in _FASTRPC_DEVICES):
         return Snapdragon(False, "no FastRPC device under /dev leads to an NPU")
-    return Snapdragon(True, f"a Snapdragon NPU was found ({soc_name(root=root)})")
+    detected = detect_soc(root=root)
+    reason = f"a Snapdragon NPU was found ({detected.name})"
+    return Snapdragon(True, f"{reason}; {detected.remark}" if detected.remark else reason)
 
 
 def soc_name(*, root: Path = Path("/")) -> str:
     """The phone's own name for its SoC, with the marketing name where we know it."""
-    try:
-        part = (root / "sys/devices/soc0/machine").read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return "unknown SoC"
-    known = next((soc for soc in SOCS if soc.part == part), None)
-    return f"{part}, {known.name}" if known else part
+    return detect_soc(root=root).name

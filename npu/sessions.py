@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from npu.context_cache import ContextCache
 from npu.errors import EngineError, one_line
-from npu.htp import EMULATED_SOC, Soc, is_emulator, soc_name
+from npu.htp import EMULATED_SOC, Soc, detect_soc, is_emulator, soc_name
 from npu.htp_options import check_provider_options, check_session_options
 
 _log = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ def cpu_sessions(threads: int) -> SessionOpener:
 class HtpSessions:
     """Sessions that run whole graphs on the HTP, the emulator's on x86, or fail to open."""
 
-    def __init__(self, *, soc: Soc = EMULATED_SOC, cache_dir: Path | None = None) -> None:
-        """Load onnxruntime-qnn; `soc` is what the emulator imitates, a phone knows its own.
+    def __init__(self, *, soc: Soc | None = None, cache_dir: Path | None = None) -> None:
+        """Load onnxruntime-qnn and compile for `soc`; None: for the phone's own, which QNN finds.
 
         With `cache_dir`, compiled graphs are kept there. Raises EngineError naming the cause.
         """
@@ -70,13 +70,18 @@ class HtpSessions:
             "htp_performance_mode": "sustained_high_performance",
         }
         if is_emulator():
+            soc = soc or EMULATED_SOC
+            self.device = f"HTP emulator (x86) soc {soc.soc_model} v{soc.htp_arch}"
+        else:
+            self.device = f"HTP of {soc_name()}"
+            if soc is not None:
+                self.device += f", compiled for {soc.part}"
+        if soc is not None:
             self._provider_options |= {
                 "soc_model": str(soc.soc_model),
                 "htp_arch": str(soc.htp_arch),
             }
-            self.device = f"HTP emulator (x86) soc {soc.soc_model} v{soc.htp_arch}"
-        else:
-            self.device = f"HTP of {soc_name()}"
+        self.soc = soc.part if soc else detect_soc().part
         check_provider_options(self._provider_options)
         self._cache = ContextCache(cache_dir / self._identity()) if cache_dir else None
 

@@ -10,7 +10,6 @@ from npu.engine_options import EngineOptions
 from npu.engines.graph_engine import GraphEngine
 from npu.forms.inputs import InputsForm
 from npu.frozen_matrix import FrozenMatrix
-from npu.htp import EMULATED_SOC
 from npu.sessions import HtpSessions, onnxruntime_versions
 
 
@@ -27,10 +26,11 @@ class QnnEngine(GraphEngine):
         fallback: Engine | None = None,
     ) -> None:
         """An engine over `matrices`. Raises EngineError if onnxruntime-qnn can't be used."""
-        sessions = HtpSessions(soc=options.soc or EMULATED_SOC, cache_dir=options.cache_dir)
+        sessions = HtpSessions(soc=options.soc, cache_dir=options.cache_dir)
         form = InputsForm(sessions)
         super().__init__(matrices, options, form, form_why="the simplest graphs", fallback=fallback)
         self._device = sessions.device
+        self.soc = sessions.soc
 
     @property
     def device(self) -> str:
