@@ -12,11 +12,16 @@ weights.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
 from npu.engine import Engine
-from npu.weights import FrozenWeights
+from npu.frozen_matrix import FrozenMatrix
 from trainer.adapted_linear import adapted_linear
 from trainer.frozen_linear import frozen_linear
 from trainer.lora import LoraAdapter
@@ -40,10 +45,22 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
 
 
+class Weights(Protocol):
+    """What a decoder needs of `FrozenWeights`."""
+
+    @property
+    def matrices(self) -> Mapping[str, FrozenMatrix]:
+        """Every matrix by name."""
+
+    @property
+    def vectors(self) -> Mapping[str, npt.NDArray[np.float32]]:
+        """Every norm's weight by name."""
+
+
 class Decoder:
     """One base model: its configuration, its frozen weights and the engine that multiplies them."""
 
-    def __init__(self, config: DecoderConfig, weights: FrozenWeights, engine: Engine) -> None:
+    def __init__(self, config: DecoderConfig, weights: Weights, engine: Engine) -> None:
         """Bind the three; nothing is copied but the norm vectors."""
         self.config = config
         self.engine = engine
