@@ -15,11 +15,12 @@ from trainer.lora import TARGETS, LoraAdapter
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.models.layout import linear_shape
+from trainer.weight_plan import FormatChoice, plan_formats
 
 TINY = DecoderConfig(
     family="llama",
-    hidden_size=48,
-    intermediate_size=80,
+    hidden_size=32,  # whole blocks of 32 columns: 1, 2 (of o_proj) and 3
+    intermediate_size=96,
     num_hidden_layers=2,
     num_attention_heads=4,
     num_key_value_heads=2,
@@ -44,7 +45,7 @@ class Pair:
 
 
 def write_tiny_weights(
-    path: Path, config: DecoderConfig = TINY, weight_format: str = "int8", seed: int = 0
+    path: Path, config: DecoderConfig = TINY, weight_format: FormatChoice = "int8", seed: int = 0
 ) -> None:
     """A random model of this shape: uneven scales, norm weights that are not all one."""
     random = np.random.default_rng(seed)
@@ -75,7 +76,8 @@ def write_tiny_weights(
         MatrixSource(name, shape, lambda name=name: load(name)) for name, shape in shapes.items()
     ]
     metadata = {"config": config.to_json()}
-    write_frozen_weights(path, metadata, sources, vectors, format=weight_format)
+    formats = plan_formats(weight_format, sources)
+    write_frozen_weights(path, metadata, sources, vectors, format=formats)
 
 
 def oracle_of(
@@ -130,7 +132,7 @@ def make_pair(
     config: DecoderConfig = TINY,
     *,
     engine: str = "torch_cpu",
-    weight_format: str = "int8",
+    weight_format: FormatChoice = "int8",
     dtype: torch.dtype = torch.float64,
 ) -> Pair:
     """Both models on the same random weights."""

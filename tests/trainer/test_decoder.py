@@ -9,6 +9,7 @@ import torch
 from tests.trainer.oracle import TINY, make_pair, randomise_b, relative_error
 from trainer.lora import LoraAdapter
 from trainer.packing import Packed, SegmentTree
+from trainer.weight_plan import FORMAT_CHOICES, FormatChoice
 
 IDS = [5, 17, 99, 3, 3, 64, 120, 8, 41, 77, 130, 2]
 
@@ -20,8 +21,8 @@ def straight(ids: list[int]) -> Packed:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("weight_format", ["int8", "fp16"])
-def test_logits_equal_transformers(tmp_path: Path, tied: bool, weight_format: str) -> None:
+@pytest.mark.parametrize("weight_format", FORMAT_CHOICES)
+def test_logits_equal_transformers(tmp_path: Path, tied: bool, weight_format: FormatChoice) -> None:
     config = replace(TINY, tie_word_embeddings=tied)
     pair = make_pair(tmp_path, config, weight_format=weight_format)
     with torch.no_grad():

@@ -15,6 +15,7 @@ from trainer.dataset import TokenExample
 from trainer.export.peft import load_peft_folder, write_peft_folder
 from trainer.lora import TARGETS, LoraAdapter
 from trainer.methods.first_order import FirstOrder
+from trainer.weight_plan import FormatChoice
 
 HEAD = (7, 8, 9, 10)
 BATCH = [
@@ -95,10 +96,22 @@ def test_gradients_equal_peft(
     assert_same_gradients(adapter, expected, FP32_TOLERANCE)
 
 
-@pytest.mark.parametrize("weight_format", ["int8", "fp16"])
+@pytest.mark.parametrize("weight_format", ["int4", "int4_min"])
+def test_gradients_on_4_bit_weights_equal_peft(tmp_path: Path, weight_format: FormatChoice) -> None:
+    """torch_cpu has exactly the effective weights, so there is nothing but fp32 in between."""
+    pair = make_pair(tmp_path, weight_format=weight_format)
+    formats = {matrix.format for matrix in pair.weights.matrices.values()}
+    assert formats == {weight_format, "int8"}
+    adapter = make_adapter(pair)
+    expected = peft_gradients(pair, adapter, tmp_path / "adapter")
+    FirstOrder(pair.decoder, adapter, micro_batch_tokens=512, recompute=True).accumulate(BATCH)
+    assert_same_gradients(adapter, expected, FP32_TOLERANCE)
+
+
+@pytest.mark.parametrize("weight_format", ["int8", "fp16", "int4", "int4_min"])
 @pytest.mark.parametrize("engine", ["onnx_cpu", pytest.param("qnn", marks=pytest.mark.emulator)])
 def test_gradients_through_half_precision_engines(
-    tmp_path: Path, engine: str, weight_format: str
+    tmp_path: Path, engine: str, weight_format: FormatChoice
 ) -> None:
     pair = make_pair(tmp_path, engine=engine, weight_format=weight_format)
     adapter = make_adapter(pair)
