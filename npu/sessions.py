@@ -5,10 +5,8 @@ See `htp_options.py`.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.metadata
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from npu.context_cache import ContextCache
+from npu.context_cache import ContextCache, digest
 from npu.errors import EngineError, one_line
 from npu.htp import EMULATED_SOC, Soc, detect_soc, is_emulator, soc_name
 from npu.htp_options import check_provider_options, check_session_options
@@ -26,6 +24,7 @@ _log = logging.getLogger(__name__)
 QNN_PROVIDER = "QNNExecutionProvider"
 _CPU_PROVIDER = "CPUExecutionProvider"
 _ERRORS_ONLY = 3
+_CONTEXT = "context.onnx"
 
 
 class Session(Protocol):
@@ -83,25 +82,34 @@ class HtpSessions:
             }
         self.soc = soc.part if soc else detect_soc().part
         check_provider_options(self._provider_options)
-        self._cache = ContextCache(cache_dir / self._identity()) if cache_dir else None
+        self.cache = (
+            ContextCache(
+                cache_dir,
+                versions=onnxruntime_versions(qnn=True),
+                options={**self._provider_options, "device": self.device},
+            )
+            if cache_dir
+            else None
+        )
 
     def __call__(self, model: bytes) -> Session:
         """Open a session of `model`, from the cache if it holds it. Raises EngineError."""
-        if self._cache is None:
+        if self.cache is None:
             return self._compile(model, {})
-        compiled = self._cache.load(model)
+        key = self.cache.key({_CONTEXT: digest(model)})
         try:
-            if compiled is not None:
-                return self._compile(compiled, {})
-            return self._compile_and_keep(model, self._cache)
+            kept = self.cache.load(key)
+            if kept is not None:
+                return self._compile(kept[_CONTEXT].read_bytes(), {})
+            return self._compile_and_keep(model, self.cache, key)
         except (EngineError, OSError) as error:
-            _log.warning("a compiled graph could not be kept or reused: %s", error)
-            self._cache.remove(model)
+            _log.warning("a compiled graph can't be used again: %s", error)
+            self.cache.remove(key)
             return self._compile(model, {})
 
-    def _compile_and_keep(self, model: bytes, cache: ContextCache) -> Session:
+    def _compile_and_keep(self, model: bytes, cache: ContextCache, key: str) -> Session:
         with tempfile.TemporaryDirectory(prefix="lorad-graph-") as folder:
-            context = Path(folder) / "context.onnx"
+            context = Path(folder) / _CONTEXT
             session = self._compile(
                 model,
                 {
@@ -110,7 +118,10 @@ class HtpSessions:
                     "ep.context_embed_mode": "1",
                 },
             )
-            cache.store(model, context.read_bytes())
+            try:
+                cache.store(key, {_CONTEXT: context})
+            except OSError as error:
+                _log.warning("a compiled graph can't be kept: %s", error)
         return session
 
     def _compile(self, model: bytes, entries: Mapping[str, str]) -> Session:
@@ -125,15 +136,6 @@ class HtpSessions:
                 "onnxruntime and onnxruntime-qnn don't fit each other"
             )
         return session
-
-    def _identity(self) -> str:
-        """What a compiled graph depends on besides the graph."""
-        facts = {
-            **self._provider_options,
-            **onnxruntime_versions(qnn=True),
-            "device": self.device,
-        }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _qnn_device(ort: ModuleType) -> Any:
