@@ -32,6 +32,7 @@ def test_status_and_adapters_of_a_running_daemon(shared: Daemon) -> None:
     assert "phone" in {adapter["name"] for adapter in status["adapters"]}
     words = lorad("status", home=shared.home).stdout
     assert "phone: not training: it has no training examples yet" in words
+    assert f": {status['engine']['why']}\n" in words
     table = lorad("adapters", home=shared.home).stdout
     assert "phone" in table
     assert len(json.loads(lorad("adapters", "--json", home=shared.home).stdout)) >= 3
