@@ -46,7 +46,10 @@ def read_mark(folder: Path) -> EngineMark | None:
     except KeyError:
         return None
     numbers = (mark.run, mark.pid, mark.unexplained)
-    whole = all(type(number) is int and number >= 0 for number in numbers)
+    texts = (mark.engine, mark.form, mark.fingerprint)
+    whole = all(type(number) is int and number >= 0 for number in numbers) and all(
+        isinstance(text, str) for text in texts
+    )
     return mark if whole and mark.phase in get_args(Phase) else None
 
 
