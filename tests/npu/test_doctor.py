@@ -72,7 +72,6 @@ def examined(monkeypatch: Patch) -> list[tuple[str, str]]:
             "the Python package onnxruntime_qnn is not installed",
             "pip",
         ),
-        ({"at": "import", "do": "SIGABRT"}, "ended by SIGABRT", "trains on the CPU"),
         (
             {
                 "at": "register",

@@ -2,8 +2,8 @@
 
 The environment's FAULT is JSON: `at` which point (import, register, session, run), what to `do`
 there (an exception's name, a signal's name, `hang`, `wrong numbers`), in which `process` (any,
-child for the self-test's, worker), from which `step` on (the optimizer's, of a worker that trains)
-and how many `times`.
+child for the self-test's, worker), from which `step` on (the optimizer's, of a worker that trains),
+how many `times`, and in which `phase` of the mark that the worker leaves on the disk.
 """
 
 import ctypes
@@ -20,7 +20,13 @@ from typing import Any
 
 import onnxruntime
 
-FAULT = {"process": "any", "step": 0, "times": 1000, **json.loads(os.environ["FAULT"])}
+FAULT = {
+    "process": "any",
+    "step": 0,
+    "times": 1000,
+    "phase": None,
+    **json.loads(os.environ["FAULT"]),
+}
 _CHILD = "npu.selftest" in sys.orig_argv
 _HERE = str(Path(__file__).resolve().parent.parent)
 steps_taken = 0
@@ -30,6 +36,8 @@ def fault(point: str) -> bool:
     """Let happen what is to happen at this point; True if the numbers are to be wrong."""
     here = FAULT["process"] in ("any", "child" if _CHILD else "worker")
     if point != FAULT["at"] or not here or steps_taken < FAULT["step"] or FAULT["times"] <= 0:
+        return False
+    if FAULT["phase"] is not None and FAULT["phase"] != _phase():
         return False
     FAULT["times"] -= 1
     what = FAULT["do"]
@@ -47,6 +55,12 @@ def fault(point: str) -> bool:
         os.abort()
     os.kill(os.getpid(), signal.Signals[what])
     return False
+
+
+def _phase() -> str:
+    home = Path(sys.orig_argv[sys.orig_argv.index("--home") + 1])
+    phase: str = json.loads((home / "engine/in-use.json").read_text())["phase"]
+    return phase
 
 
 class FaultySession(onnxruntime.InferenceSession):
