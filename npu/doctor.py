@@ -146,7 +146,8 @@ def _answer(
         }
     if meant == "torch_cpu" and is_emulator():
         said["note"] = "the NPU's emulator is not tested unless asked for with `--engine qnn`"
-    return (WORKS if said["engine"] == meant else FAILED), said
+    passed = any(check.passed for check in verdict.checks if check.engine == meant)
+    return (WORKS if passed and said["engine"] == meant else FAILED), said
 
 
 def given_up(engine: str, cause: str) -> str:

@@ -95,7 +95,7 @@ def judge(
     fit = next((check for check in tested if check.passed), None)
     if fit is not None:
         return Verdict(fingerprint, tuple(checks), meant, fit.form, why, at)
-    if tested and meant != "torch_cpu":
+    if tested:
         why = f"{meant} can't be used: {tested[0].cause}"
     return Verdict(fingerprint, tuple(checks), "torch_cpu", "codes", why, at)
 

@@ -248,6 +248,16 @@ def test_a_test_that_fails_lifts_nothing(say: Say, tmp_path: Path, monkeypatch: 
     assert len(read_demotions(folder)) == 1
 
 
+def test_a_cpu_that_cannot_train_is_no_success(say: Say, monkeypatch: Patch) -> None:
+    def fail(engine: Any, form: str, **_: Any) -> Check:
+        return Check(engine, form, False, "the Python package torch is not installed", "pip")
+
+    monkeypatch.setattr(doctor, "examine", fail)
+    code, said = say()
+    assert (code, said["engine"]) == (1, "torch_cpu")
+    assert said["why"] == "torch_cpu can't be used: the Python package torch is not installed"
+
+
 def test_while_a_worker_holds_torch_it_says_who_and_what_is_known(
     say: Say, examined: list[tuple[str, str]], tmp_path: Path
 ) -> None:

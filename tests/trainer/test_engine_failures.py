@@ -87,6 +87,30 @@ def check_finished_on_torch(home: Path, events: list[Event], first_step: int = 1
     return manifest
 
 
+def test_an_engine_that_works_is_tested_once_and_marked_while_it_is_used(
+    home: Path, monkeypatch: Patch
+) -> None:
+    prepare(home)
+    worker = start(home, monkeypatch, at="nowhere", do="nothing")
+    events = worker.until("evaluating")
+    assert (events[0]["event"], events[0]["phase"]) == ("phase", "testing_engine")
+    events += worker.until("step", step=1)
+    mark = read_mark(home / "engine")
+    assert mark is not None
+    assert (mark.engine, mark.form, mark.phase) == ("qnn", "inputs", "training")
+    assert (mark.run, mark.pid, mark.unexplained) == (1, worker.process.pid, 0)
+    code, rest = worker.wait()
+    assert code == 0
+    assert started(events)["engine"]["engine"] == "qnn"
+    manifest = manifest_of(home, rest[-1])
+    assert list(manifest["engine"]["products"]) == ["qnn"]
+    assert manifest["engine_switches"] == []
+    assert read_mark(home / "engine") is None
+    verdict = read_verdict(home / "engine", mark.fingerprint)
+    assert verdict is not None
+    assert (verdict.engine, verdict.form) == ("qnn", "inputs")
+
+
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
