@@ -2,7 +2,8 @@
 
 A sign of life is anything that the worker says. While it trains, a sign is late after ten times
 the median time that a step computes, stretched by the share of the time that it may work; before
-there are such times, and while it loads or measures, after the long while of `LOADING_FLOORS`.
+there are such times, and while it loads or measures, after the long while of `LOADING_FLOORS`. The
+self-tests of an engine, of which it announces each, have a time limit that it sees to itself.
 
 Silence is counted in looks, one a second, not read off a clock: a look comes only while the daemon
 itself runs. So neither a suspended phone (whose monotonic clock stands still) nor an app that
@@ -17,6 +18,8 @@ from service.runs.worker_events import Event, Phase, Started, Step
 
 TIMES_THE_MEDIAN = 10
 LOADING_FLOORS = 15
+TESTING_SECONDS = 180.0
+"""More than the worker gives to one self-test of an engine (`npu.doctor.SECONDS`)."""
 STEPS_KEPT = 101
 LEAST_STEPS = 3
 """Steps to have heard of before their median is trusted."""
@@ -30,7 +33,7 @@ class HangWatch:
         self._floor = floor
         self._guard = threading.Lock()
         self._seconds: deque[float] = deque(maxlen=STEPS_KEPT)
-        self._training = False
+        self._training = self._testing = False
         self._duty = self._least_duty = 1.0
         self._silent = 0.0
         self._listening = True
@@ -40,9 +43,10 @@ class HangWatch:
         with self._guard:
             match event:
                 case Started():
-                    self._training = False
+                    self._training = self._testing = False
                 case Phase():
                     self._training = event.phase == "training"
+                    self._testing = event.phase == "testing_engine"
                 case Step():
                     self._training = True
                     self._seconds.append(event.seconds)
@@ -83,6 +87,8 @@ class HangWatch:
             return f"no sign of life for {self._silent:.0f} s{typical}; it was killed"
 
     def _limit(self) -> float:
+        if self._testing:
+            return max(self._floor * LOADING_FLOORS, TESTING_SECONDS)
         if not self._training or len(self._seconds) < LEAST_STEPS:
             return self._floor * LOADING_FLOORS
         return max(self._floor, TIMES_THE_MEDIAN * median(self._seconds) / self._least_duty)

@@ -15,7 +15,7 @@ from storage import clients
 from storage.database import Database
 from storage.tables import Client
 from tests.service.apps import ALL_BUT_ADMIN, App, new_code, pair, redeem
-from tests.service.daemon import Daemon
+from tests.service.daemon import Daemon, until
 
 
 def status(daemon: Daemon, token: str, path: str = "/v1/client") -> int:
@@ -120,7 +120,7 @@ def test_nothing_is_kept_once_a_revocation_is_answered(daemon: Daemon) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         posting = [threads.submit(post, number) for number in range(8)]
-        time.sleep(1)
+        until(lambda: count() > 8)
         daemon.http.post("/v1/clients/notes/revoke")
         after = count()
         kept = [one.result(30) for one in posting]

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.service.apps import pair
@@ -132,9 +133,9 @@ def test_while_somebody_reads_it_is_pending_then_done(own: Daemon, reader: Reade
     assert (told["erased"], told["erased_at"]) == ("pending", None)
     began = time.monotonic()
     post(own, "others are not kept waiting")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     reader.say("COMMIT")
-    until_done(own, answer["erasure"], 5)
+    until_done(own, answer["erasure"])
     assert holders(own.home) == []
 
 
@@ -236,7 +237,7 @@ def test_deleting_an_adapter_among_posts_answers_201_or_404(own: Daemon) -> None
     statuses: list[int] = []
 
     def app() -> None:
-        for turn in range(40):
+        for turn in range(4000):
             body = {"input": f"{CANARY} {turn}", "label": "now"}
             status = own.http.post(own.path("/examples"), json=body).status_code
             statuses.append(status)
@@ -265,21 +266,29 @@ def test_deleting_a_client_among_its_requests_has_defined_answers(own: Daemon) -
         assert app.http.post("/v1/adapters", json=new_adapter("a")).status_code == 201
         statuses: set[int] = set()
 
+        def until_refused(ask: Callable[[int], httpx.Response]) -> None:
+            for turn in range(4000):
+                statuses.add(status := ask(turn).status_code)
+                if status == 401:
+                    return
+
         def create(number: int) -> None:
-            for turn in range(20):
+            def ask(turn: int) -> httpx.Response:
                 body = new_adapter(f"a-{number}-{turn}")
                 headers = {"Idempotency-Key": f"{number} {turn}"} if turn % 2 else {}
-                answer = app.http.post("/v1/adapters", json=body, headers=headers)
-                statuses.add(answer.status_code)
+                return app.http.post("/v1/adapters", json=body, headers=headers)
+
+            until_refused(ask)
 
         def send(number: int) -> None:
-            for turn in range(20):
+            def ask(turn: int) -> httpx.Response:
                 body = {"input": f"{number} {turn}", "label": "now"}
-                statuses.add(app.http.post("/v1/adapters/a/examples", json=body).status_code)
+                return app.http.post("/v1/adapters/a/examples", json=body)
+
+            until_refused(ask)
 
         def train(number: int) -> None:
-            for _ in range(20):
-                statuses.add(app.http.post("/v1/adapters/a/runs", json={}).status_code)
+            until_refused(lambda turn: app.http.post("/v1/adapters/a/runs", json={}))
 
         threads = [
             threading.Thread(target=each, args=(number,))

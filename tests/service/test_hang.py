@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.runs.hang import LEAST_STEPS, LOADING_FLOORS, TIMES_THE_MEDIAN, HangWatch
+from npu import doctor
+from service.runs.hang import (
+    LEAST_STEPS,
+    LOADING_FLOORS,
+    TESTING_SECONDS,
+    TIMES_THE_MEDIAN,
+    HangWatch,
+)
 from service.runs.worker_events import Event, parse
 from tests.service.daemon import Daemon, add_stand_in_model
 
@@ -68,6 +75,14 @@ def test_before_the_first_steps_and_between_phases_it_may_take_long() -> None:
     watch.heard(phase("evaluating_after"))
     assert watch.limit() == LOADING
     assert seconds_until_hung(watch) == LOADING
+
+
+def test_a_self_test_of_an_engine_has_the_time_that_the_worker_gives_it() -> None:
+    watch = HangWatch(1.0)
+    watch.heard(phase("testing_engine"))
+    assert watch.limit() == TESTING_SECONDS > doctor.SECONDS
+    watch.heard(phase("loading"))
+    assert watch.limit() == LOADING_FLOORS
 
 
 def test_every_event_is_a_sign_of_life() -> None:

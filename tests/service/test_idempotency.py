@@ -5,14 +5,13 @@ import hmac
 import json
 import sqlite3
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from tests.service.apps import pair
-from tests.service.daemon import Daemon
+from tests.service.daemon import Daemon, until
 
 EXAMPLES = "/v1/adapters/phone/examples"
 DAY_MS = 24 * 3600 * 1000
@@ -205,7 +204,6 @@ def test_whoever_repeats_everything_after_a_sigkill_has_everything_once(daemon: 
     daemon.create_adapter("phone", labels=None)
     port, headers = daemon.port, dict(daemon.http.headers)
     answered: dict[int, object] = {}
-    started = threading.Event()
 
     def send(numbers: range) -> None:
         with httpx.Client(
@@ -221,12 +219,10 @@ def test_whoever_repeats_everything_after_a_sigkill_has_everything_once(daemon: 
                 except httpx.HTTPError:
                     return
                 answered[number] = response.json()
-                started.set()
 
     with ThreadPoolExecutor(8) as pool:
         jobs = [pool.submit(send, range(start, 160, 8)) for start in range(8)]
-        assert started.wait(30)
-        time.sleep(0.15)
+        until(lambda: len(answered) >= 20)
         daemon.kill()
         for job in jobs:
             job.result()
