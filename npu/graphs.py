@@ -1,4 +1,4 @@
-"""The one graph form the NPU is given: the weight is a graph INPUT, read in its stored order.
+"""Graphs of form `inputs`: the weight is a graph INPUT, read in its stored order.
 
     W int8 [N, K] ── DequantizeLinear(scale 2**-7, zero point 0) ──┐
     (or W fp16 [N, K] ─────────────────────────────────────────────┤)

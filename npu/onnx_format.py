@@ -11,10 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-ElementType = Literal["float16", "int8"]
+ElementType = Literal["float16", "int4", "int8", "int32", "int64"]
 
-_ELEMENT_TYPES: Mapping[ElementType, int] = {"float16": 10, "int8": 3}
+_ELEMENT_TYPES: Mapping[ElementType, int] = {
+    "float16": 10,
+    "int4": 22,
+    "int8": 3,
+    "int32": 6,
+    "int64": 7,
+}
 _INT_ATTRIBUTE = 2
+_EXTERNAL = 1
 _IR_VERSION = 10
 """The IR of opset 21, onnx 1.16."""
 
@@ -29,13 +36,22 @@ class Value:
 
 
 @dataclass(frozen=True)
+class FilePart:
+    """Bytes of a file in the model's own folder: not copied into the model, and not read twice."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
 class Constant:
-    """An initializer: its raw little-endian bytes; shape () is a scalar."""
+    """An initializer: its raw little-endian bytes, int4 two a byte; shape () is a scalar."""
 
     name: str
     element_type: ElementType
     shape: tuple[int, ...]
-    data: bytes
+    data: bytes | FilePart
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,19 @@ def _tensor(constant: Constant) -> bytes:
             *(_integer(1, size) for size in constant.shape),
             _integer(2, _ELEMENT_TYPES[constant.element_type]),
             _text(8, constant.name),
-            _bytes(9, constant.data),
+            _data(constant.data),
+        ]
+    )
+
+
+def _data(data: bytes | FilePart) -> bytes:
+    if isinstance(data, bytes):
+        return _bytes(9, data)
+    entries = {"location": data.file, "offset": str(data.offset), "length": str(data.length)}
+    return b"".join(
+        [
+            *(_bytes(13, _text(1, key) + _text(2, value)) for key, value in entries.items()),
+            _integer(14, _EXTERNAL),
         ]
     )
 

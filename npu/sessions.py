@@ -40,14 +40,22 @@ class Session(Protocol):
 SessionOpener = Callable[[bytes], Session]
 """Opens a session of an ONNX model given as bytes; raises EngineError."""
 
+FileOpener = Callable[[bytes | Path], Session]
+"""Also of one in a file, which may refer to data beside it."""
 
-def cpu_sessions(threads: int) -> SessionOpener:
-    """Sessions on onnxruntime's own CPU provider. Raises EngineError without onnxruntime."""
+
+def cpu_sessions(threads: int, *, keep_codes: bool = False) -> FileOpener:
+    """Sessions on onnxruntime's own CPU provider. Raises EngineError without onnxruntime.
+
+    With `keep_codes`, static weights stay the codes they are: constants aren't folded, which would
+    expand them to fp32, and int8 is not rewritten as uint8, which fails on a gathered table.
+    """
     ort = _onnxruntime()
+    disabled = ["ConstantFolding", "QDQS8ToU8Transformer"] if keep_codes else []
 
-    def open_session(model: bytes) -> Session:
+    def open_session(model: bytes | Path) -> Session:
         options = _session_options(ort, threads, {})
-        return _open(ort, model, options, [_CPU_PROVIDER])
+        return _open(ort, model, options, [_CPU_PROVIDER], disabled)
 
     return open_session
 
@@ -95,22 +103,22 @@ class HtpSessions:
     def __call__(self, model: bytes) -> Session:
         """Open a session of `model`, from the cache if it holds it. Raises EngineError."""
         if self.cache is None:
-            return self._compile(model, {})
+            return self.compile(model, {})
         key = self.cache.key({_CONTEXT: digest(model)})
         try:
             kept = self.cache.load(key)
             if kept is not None:
-                return self._compile(kept[_CONTEXT].read_bytes(), {})
+                return self.compile(kept[_CONTEXT].read_bytes(), {})
             return self._compile_and_keep(model, self.cache, key)
         except (EngineError, OSError) as error:
             _log.warning("a compiled graph can't be used again: %s", error)
             self.cache.remove(key)
-            return self._compile(model, {})
+            return self.compile(model, {})
 
     def _compile_and_keep(self, model: bytes, cache: ContextCache, key: str) -> Session:
         with tempfile.TemporaryDirectory(prefix="lorad-graph-") as folder:
             context = Path(folder) / _CONTEXT
-            session = self._compile(
+            session = self.compile(
                 model,
                 {
                     "ep.context_enable": "1",
@@ -124,7 +132,8 @@ class HtpSessions:
                 _log.warning("a compiled graph can't be kept: %s", error)
         return session
 
-    def _compile(self, model: bytes, entries: Mapping[str, str]) -> Session:
+    def compile(self, model: bytes | Path, entries: Mapping[str, str]) -> Session:
+        """Open a session of `model` with further session options. Raises EngineError."""
         options = _session_options(
             self._ort, 1, {"session.disable_cpu_ep_fallback": "1", **entries}
         )
@@ -175,9 +184,17 @@ def _session_options(ort: ModuleType, threads: int, entries: Mapping[str, str]) 
     return options
 
 
-def _open(ort: ModuleType, model: bytes, options: Any, providers: list[str] | None) -> Session:
+def _open(
+    ort: ModuleType,
+    model: bytes | Path,
+    options: Any,
+    providers: list[str] | None,
+    disabled_optimizers: Sequence[str] = (),
+) -> Session:
     try:
-        session: Session = ort.InferenceSession(model, options, providers=providers)
+        session: Session = ort.InferenceSession(
+            model, options, providers=providers, disabled_optimizers=list(disabled_optimizers)
+        )
         return session
     except Exception as error:  # onnxruntime's errors share no base class
         raise EngineError(f"onnxruntime could not open a graph: {one_line(error)}") from error

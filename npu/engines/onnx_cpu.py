@@ -8,7 +8,9 @@ from typing import ClassVar
 from npu.engine import Engine, EngineName
 from npu.engine_options import EngineOptions
 from npu.engines.graph_engine import GraphEngine
+from npu.forms.form import Form
 from npu.forms.inputs import InputsForm
+from npu.forms.table import table_in_separate_graphs
 from npu.frozen_matrix import FrozenMatrix
 from npu.sessions import cpu_sessions, onnxruntime_versions
 
@@ -26,8 +28,15 @@ class OnnxCpuEngine(GraphEngine):
         fallback: Engine | None = None,
     ) -> None:
         """An engine over `matrices`. Raises EngineError if onnxruntime can't be loaded."""
-        form = InputsForm(cpu_sessions(options.threads))
-        super().__init__(matrices, options, form, form_why="the simplest graphs", fallback=fallback)
+        why = "asked for by name"
+        if options.form == "table":
+            separate = cpu_sessions(options.threads, keep_codes=True)
+            form: Form = table_in_separate_graphs(matrices.values(), separate)
+        else:
+            form = InputsForm(cpu_sessions(options.threads))
+            if options.form == "auto":
+                why = "a table saves nothing where no context is compiled"
+        super().__init__(matrices, options, form, form_why=why, fallback=fallback)
 
     @property
     def device(self) -> str:

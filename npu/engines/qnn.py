@@ -8,7 +8,10 @@ from typing import ClassVar
 from npu.engine import Engine, EngineName
 from npu.engine_options import EngineOptions
 from npu.engines.graph_engine import GraphEngine
+from npu.errors import EngineError
+from npu.forms.form import Form
 from npu.forms.inputs import InputsForm
+from npu.forms.table import table_in_one_context
 from npu.frozen_matrix import FrozenMatrix
 from npu.sessions import HtpSessions, onnxruntime_versions
 
@@ -25,10 +28,13 @@ class QnnEngine(GraphEngine):
         *,
         fallback: Engine | None = None,
     ) -> None:
-        """An engine over `matrices`. Raises EngineError if onnxruntime-qnn can't be used."""
+        """An engine over `matrices`; form `table` is compiled at once, and `auto` tries it first.
+
+        Raises EngineError if onnxruntime-qnn can't be used, or the form asked for not be made.
+        """
         sessions = HtpSessions(soc=options.soc, cache_dir=options.cache_dir)
-        form = InputsForm(sessions)
-        super().__init__(matrices, options, form, form_why="the simplest graphs", fallback=fallback)
+        form, why = _form(matrices, options, sessions)
+        super().__init__(matrices, options, form, form_why=why, fallback=fallback)
         self._device = sessions.device
         self.soc = sessions.soc
 
@@ -40,3 +46,20 @@ class QnnEngine(GraphEngine):
     def versions(self) -> dict[str, str]:
         """Also those of onnxruntime and onnxruntime-qnn."""
         return super().versions() | onnxruntime_versions(qnn=True)
+
+
+def _form(
+    matrices: Mapping[str, FrozenMatrix], options: EngineOptions, sessions: HtpSessions
+) -> tuple[Form, str]:
+    """The form `options` ask for, and why it is this one. Raises EngineError."""
+    if options.form == "inputs":
+        return InputsForm(sessions), "asked for by name"
+    try:
+        table = table_in_one_context(matrices.values(), options.buckets, sessions)
+    except EngineError as failure:
+        if options.form == "table":
+            raise
+        return InputsForm(sessions), f"form table can't be used: {failure}"
+    if options.form == "table":
+        return table, "asked for by name"
+    return table, "one copy of the weights, inside the compiled context, serves both directions"
