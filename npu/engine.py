@@ -72,6 +72,7 @@ class Engine(ABC):
     """How the weight reaches the product: "codes" (read in place), "inputs" (as a graph's input) or
     "table" (out of a table inside the compiled graph)."""
 
+    form_why: str = "the only form this engine has"
     soc: str | None = None
     """The part, as SM8650, whose NPU computes or that the emulator imitates; None without one."""
 
@@ -86,7 +87,7 @@ class Engine(ABC):
         fallback: Engine | None = None,
     ) -> None:
         """An engine over `matrices` that computes what fails on `fallback`, if there is one."""
-        self._matrices = matrices
+        self.matrices = matrices
         self._fallback = fallback
         self.options = options
         self.precision = precision_summary(matrices.values())
@@ -142,6 +143,7 @@ class Engine(ABC):
             "requested": self.requested,
             "engine": self.name,
             "form": self.form,
+            "form_why": self.form_why,
             "why": self.why,
             "device": self.device,
             "soc": self.soc,
@@ -163,7 +165,7 @@ class Engine(ABC):
         """Let go of the thread, the matrices, the sessions and the fallback."""
         if self._thread is not None:
             self._thread.close()
-        self._matrices = {}
+        self.matrices = {}
         if self._fallback is not None:
             self._fallback.close()
             self._fallback = None
@@ -205,11 +207,11 @@ class Engine(ABC):
 
     def _matrix(self, name: str) -> FrozenMatrix:
         try:
-            return self._matrices[name]
+            return self.matrices[name]
         except KeyError:
             raise KeyError(
                 f"expected the name of a frozen matrix, found {name!r}: "
-                f"this model has {len(self._matrices)}, and the engine must be open"
+                f"this model has {len(self.matrices)}, and the engine must be open"
             ) from None
 
 

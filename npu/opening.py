@@ -12,7 +12,6 @@ from npu.engine_guard import Choice, EngineGuard
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
 from npu.errors import EngineError
-from npu.ledger import Ledger
 from npu.weights import FrozenWeights
 
 
@@ -68,18 +67,15 @@ def _open_tested(
     options: EngineOptions,
     guard: EngineGuard | None,
 ) -> Engine:
-    """Create the engine chosen and let it pass the self-test. Raises EngineError."""
-    from npu.engines.graph_engine import GraphEngine
-    from npu.selftest import check_engine
+    """Create the engine chosen and let it pass its checks. Raises EngineError."""
+    from npu.checked_engine import create_checked_engine
 
     guarded = guard if choice.engine == "qnn" else None
     if guarded is not None:
         guarded.opening("table" if options.form == "auto" else options.form)
-    engine = create_engine(choice.engine, weights.matrices, options, fallback=fallback)
-    if choice.form_why is not None and isinstance(engine, GraphEngine):
+    engine = create_checked_engine(choice.engine, weights.matrices, options, fallback=fallback)
+    if choice.form_why is not None:
         engine.form_why = choice.form_why
-    check_engine(engine, {matrix.format for matrix in weights.matrices.values()})
-    engine.ledger = Ledger(engine.name)
     if guarded is not None:
         guarded.opened(engine.form)
     return engine

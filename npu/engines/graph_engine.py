@@ -42,7 +42,8 @@ class GraphEngine(Engine):
         super().__init__(matrices, options, fallback=fallback)
         self.form = form.name
         self.form_why = form_why
-        self._form = form
+        self.graphs = form
+        """What runs the pieces; asked directly by the self-test alone."""
 
     def compute(self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> torch.Tensor:
         """The product of fp32 `a` with `matrix`; see Engine.compute."""
@@ -52,19 +53,22 @@ class GraphEngine(Engine):
             pieces.append(self._bucket(matrix, direction, a[rows], bucket))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
+    def versions(self) -> dict[str, str]:
+        """Also the form: its rounding may differ from another's by a bit."""
+        return {**super().versions(), "form": self.form}
+
     def report(self) -> dict[str, Any]:
-        """Also why this form, the buckets, and what the form reports."""
+        """Also the buckets, and what the form reports."""
         return {
             **super().report(),
-            "form_why": self.form_why,
             "buckets": list(self.options.buckets),
-            **self._form.report(),
+            **self.graphs.report(),
         }
 
     def close(self) -> None:
         """Also let go of the graphs."""
         super().close()
-        self._form.close()
+        self.graphs.close()
 
     def _bucket(
         self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor, bucket: int
@@ -75,7 +79,7 @@ class GraphEngine(Engine):
         host_scale = matrix.host_scale
         scale = None if host_scale is None else torch.from_numpy(host_scale.copy())
         result = a.new_zeros(a.shape[0], N if forward else K)
-        rows, columns = self._form.cut(matrix)
+        rows, columns = self.graphs.cut(matrix)
         contracted, produced = (columns, rows) if forward else (rows, columns)
         for source in contracted:
             operand = a[:, source]
@@ -105,7 +109,7 @@ class GraphEngine(Engine):
         count, width = rows.half.shape
         padded = rows.half.new_zeros(bucket, width)
         padded[:count] = rows.half
-        output = self._form.run(piece, direction, padded.numpy())
+        output = self.graphs.run(piece, direction, padded.numpy())
         result = torch.from_numpy(output)[:count].float()
         # Exact: the sum of fp16 values can't overflow fp32.
         return rows.restore(result) if result.sum().isfinite() else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -35,6 +35,13 @@ class Piece:
         """(N, K) of the part."""
         return (self.rows.stop - self.rows.start, self.columns.stop - self.columns.start)
 
+    def weight(self) -> npt.NDArray[np.float32]:
+        """Effective weights fp32 [N, K], without the host scale."""
+        part = self.matrix.take(self.rows)
+        if part.host_scale is not None:
+            part = replace(part, scale=np.ones_like(part.host_scale))
+        return part.dequantize()[:, self.columns]
+
 
 class Cut(NamedTuple):
     """The ranges of a weight's channels; every pair of a row and a column range is a piece."""
@@ -59,6 +66,10 @@ class Form(ABC):
         The weight lacks its host scale. Overflow is an infinity or NaN in the result.
         Raises ProductError.
         """
+
+    def samples(self) -> Iterable[Piece]:
+        """Pieces that show whether the graphs hold the weights they should."""
+        return ()
 
     def report(self) -> dict[str, Any]:
         """What there is to say beyond the form's name, as entries of the engine's report."""

@@ -59,6 +59,14 @@ class TableForm(Form):
             raise ProductError(str(error)) from error
         return run_session(session, {OPERAND: operand, INDEX: index})
 
+    def samples(self) -> list[Piece]:
+        """The first and the last entry of each table."""
+        return [
+            piece
+            for table in self._tables.tables
+            for piece in dict.fromkeys((table.pieces[0], table.pieces[-1]))
+        ]
+
     def report(self) -> dict[str, Any]:
         """The context that the graphs share, where they do."""
         return {} if self._context is None else {"context": dict(self._context)}
