@@ -64,7 +64,7 @@ class TableForm(Form):
         return [
             piece
             for table in self._tables.tables
-            for piece in dict.fromkeys((table.pieces[0], table.pieces[-1]))
+            for piece in (table.pieces[0], *table.pieces[1:][-1:])
         ]
 
     def report(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_a_graph_that_fails_while_training_is_made_good_once_and_counted() -> No
         attempts.append(model)
         raise EngineError("DSP out of memory")
 
-    engine._form._open_session = broken  # type: ignore[attr-defined]
+    engine.graphs._open_session = broken  # type: ignore[attr-defined]
     assert torch.equal(engine.forward("m", x), expected)
     assert torch.equal(engine.forward("m", x), expected)
     engine.input_gradient("m", torch.ones(3, 6))
@@ -125,7 +125,7 @@ def test_without_a_fallback_the_failure_is_raised() -> None:
         def run(self, *_: object) -> None:
             raise RuntimeError("SSR: the DSP restarted")
 
-    engine._form._open_session = lambda model: Failing()  # type: ignore[attr-defined]
+    engine.graphs._open_session = lambda model: Failing()  # type: ignore[attr-defined]
     with pytest.raises(ProductError, match="the DSP restarted"):
         engine.forward("m", torch.ones(3, 10))
 
