@@ -360,13 +360,13 @@ def test_a_disk_that_refuses_costs_nothing_but_the_cache(
     blocked = tmp_path / "file"
     blocked.touch()
     compiled: list[object] = []
-    compile = HtpSessions._compile
+    compile = HtpSessions.compile
 
     def counted(self: HtpSessions, *arguments: Any) -> Session:
         compiled.append(arguments)
         return compile(self, *arguments)
 
-    monkeypatch.setattr(HtpSessions, "_compile", counted)
+    monkeypatch.setattr(HtpSessions, "compile", counted)
     with caplog.at_level(logging.WARNING):
         result = product(open_cached(matrix, blocked), matrix)
     assert result.shape == (3, 24)
