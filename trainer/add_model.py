@@ -94,7 +94,8 @@ def add_model(
         existing: dict[str, Any] = json.loads((final / "manifest.json").read_text(encoding="utf-8"))
         if existing["base_hash"] != manifest["base_hash"]:
             raise AddModelError(
-                f"model {name} exists with another content ({existing['base_hash']}, this one is "
+                f"model {name} exists with another content ({existing['format']}, "
+                f"{existing['base_hash']}; this one is {manifest['format']}, "
                 f"{manifest['base_hash']}); choose another name or remove it first"
             ) from None
         return Added(existing, unchanged=True)

@@ -35,8 +35,14 @@ def add(
         str, typer.Argument(help="A Hugging Face folder, a GGUF file, or an installed package.")
     ],
     weight_format: Annotated[
-        WeightFormat, typer.Option("--format", help="How the frozen weights are kept.")
-    ] = WeightFormat.INT8,
+        WeightFormat | None,
+        typer.Option(
+            "--format",
+            help="How the frozen weights are kept: in 8 or 16 bits; the linears in 4 (int4, better "
+            "int4_min) and the rest in 8; or native, what the source has in 4 bits as it is and "
+            "the rest in 8. Left out, lorad chooses what suits most models.",
+        ),
+    ] = None,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -55,8 +61,7 @@ def add(
             name,
             "--source",
             source,
-            "--format",
-            weight_format.value,
+            *(["--format", weight_format.value] if weight_format else []),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -73,7 +78,11 @@ def add(
         return
     manifest = last["manifest"]
     done = "was there already" if last.get("unchanged") else "added"
-    typer.echo(f"{name} {done}: {manifest['parameters']:,} parameters, {manifest['base_hash']}")
+    each = manifest["weights"]["bytes"] / manifest["parameters"]
+    typer.echo(
+        f"{name} {done}: {manifest['parameters']:,} parameters of {each:.3f} bytes "
+        f"({manifest['format']}), {manifest['base_hash']}"
+    )
 
 
 @app.command("list")
