@@ -83,6 +83,8 @@ class HtpSessions:
             self.device = f"HTP of {soc_name()}"
             if soc is not None:
                 self.device += f", compiled for {soc.part}"
+        self.compiled_for = soc
+        """The SoC that QNN was told; None: it finds the phone's own."""
         if soc is not None:
             self._provider_options |= {
                 "soc_model": str(soc.soc_model),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class SharedContext:
     """Memory beyond it that the context declares it may need while a graph runs."""
     seconds: float
     cached: bool
+    """Whether it was loaded rather than compiled."""
+    why: str = "it was to be compiled"
 
     def report(self) -> dict[str, Any]:
         """JSON-able."""
@@ -45,6 +47,7 @@ class SharedContext:
             "graphs": len(self.sessions),
             "seconds": round(self.seconds, 3),
             "cached": self.cached,
+            "why": self.why,
         }
 
 
@@ -70,28 +73,35 @@ def build_shared_context(
                 {
                     "ep.context_enable": "1",
                     "ep.context_embed_mode": "0",
-                    "ep.context_file_path": str(_context_path(folder, name)),
+                    "ep.context_file_path": str(folder / context_name(name)),
                     "ep.share_ep_contexts": "1",
                     **({"ep.stop_share_ep_contexts": "1"} if last else {}),
                 },
             )
             path.unlink()
-        binaries = [path.stat().st_size for path in folder.glob("*.bin")]
-        spill = max(
-            (largest_attribute(_context_path(folder, name).read_bytes(), "max_size"))
-            for name in models
-        )
+        files = [*folder.glob("*.bin"), *(folder / context_name(name) for name in models)]
+        context = describe_context(opened, files)
     except (EngineError, OSError) as error:
         _failure = str(error)
         _exit_without_destructors()
         raise EngineError(f"a shared context can't be made: {error}") from error
-    return SharedContext(
-        opened, sum(binaries), spill, seconds=time.perf_counter() - started, cached=False
-    )
+    return replace(context, seconds=time.perf_counter() - started)
 
 
-def _context_path(folder: Path, name: str) -> Path:
-    return folder / f"{name}_context.onnx"
+def context_name(name: str) -> str:
+    """The file of the small model that leads into the context, to the graph of that name."""
+    return f"{name}_context.onnx"
+
+
+def describe_context(sessions: Mapping[str, Session], files: Iterable[Path]) -> SharedContext:
+    """The context in `files`: its binary and the models that lead into it. Raises OSError."""
+    binary = spill = 0
+    for path in files:
+        if path.suffix == ".bin":
+            binary += path.stat().st_size
+        else:
+            spill = max(spill, largest_attribute(path.read_bytes(), "max_size"))
+    return SharedContext(sessions, binary, spill, seconds=0.0, cached=False)
 
 
 def _exit_without_destructors() -> None:

@@ -14,9 +14,9 @@ from npu.forms.tables import Table, Tables, cut
 from npu.frozen_matrix import FrozenMatrix
 from npu.graphs import OPERAND
 from npu.graphs_table import INDEX, TableGraph, build_table_graph
+from npu.kept_context import open_shared_context
 from npu.ledger import Direction
 from npu.sessions import FileOpener, HtpSessions, Session
-from npu.shared_context import build_shared_context
 
 
 class TableForm(Form):
@@ -85,32 +85,36 @@ def table_in_one_context(
     Raises EngineError with the reason if it can't be made.
     """
     tables = Tables.of(matrices)
-    with tempfile.TemporaryDirectory(prefix="lorad-context-") as name:
-        folder = Path(name)
-        models = {
-            graph.name: model
-            for table in tables.tables
-            for graph, model in _graphs(table, buckets, folder)
-        }
-        context = build_shared_context(models, folder, sessions)
+    models = {
+        graph.name: model for table in tables.tables for graph, model in _graphs(table, buckets)
+    }
+
+    def write(folder: Path) -> None:
+        for table in tables.tables:
+            table.write(folder)
+
+    def hashes() -> dict[str, str]:
+        return {table.file: table.sha256() for table in tables.tables}
+
+    context = open_shared_context(models, hashes, write, sessions)
     opened = dict(context.sessions)
+
+    def close() -> None:
+        while opened:  # in reverse order: the first session holds what the others use
+            opened.popitem()
+
     return TableForm(
-        tables,
-        lambda graph: opened[graph.name],
-        context=context.report(),
-        close=opened.clear,
+        tables, lambda graph: opened[graph.name], context=context.report(), close=close
     )
 
 
-def _graphs(
-    table: Table, buckets: Sequence[int], folder: Path
-) -> Iterable[tuple[TableGraph, bytes]]:
-    """The graphs of `table`, which is written into `folder`."""
-    data = table.write(folder)
+def _graphs(table: Table, buckets: Sequence[int]) -> Iterable[tuple[TableGraph, bytes]]:
+    """The graphs of `table`, which refer to its file."""
+    layout = table.layout()
     for M in buckets:
         for direction in get_args(Direction):
             graph = TableGraph(table.spec, direction, M)
-            yield graph, build_table_graph(graph, data)
+            yield graph, build_table_graph(graph, layout)
 
 
 def table_in_separate_graphs(
@@ -119,13 +123,15 @@ def table_in_separate_graphs(
     """The same graphs where there is no context to share: each is opened when it is first used."""
     tables = Tables.of(matrices)
     folder = tempfile.TemporaryDirectory(prefix="lorad-tables-")
-    data = {table.spec: table.write(Path(folder.name)) for table in tables.tables}
+    layouts = {table.spec: table.layout() for table in tables.tables}
+    for table in tables.tables:
+        table.write(Path(folder.name))
     opened: dict[TableGraph, Session] = {}
 
     def session(graph: TableGraph) -> Session:
         if graph not in opened:
             path = Path(folder.name) / f"{graph.name}.onnx"
-            path.write_bytes(build_table_graph(graph, data[graph.table]))
+            path.write_bytes(build_table_graph(graph, layouts[graph.table]))
             opened[graph] = open_session(path)
         return opened[graph]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,18 +45,37 @@ class Table:
     spec: TableSpec
     pieces: tuple[Piece, ...]
 
-    def write(self, folder: Path) -> dict[Part, FilePart]:
-        """Write the table into a file of `folder`; where its parts lie. Raises OSError."""
-        name = f"{self.spec.name}.table"
+    @property
+    def file(self) -> str:
+        """Name of the table's file."""
+        return f"{self.spec.name}.table"
+
+    def layout(self) -> dict[Part, FilePart]:
+        """Where its parts lie in its file."""
         places: dict[Part, FilePart] = {}
-        with (folder / name).open("wb") as file:
-            for part in self.spec.parts:
-                file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
-                start = file.tell()
+        end = 0
+        for part in self.spec.parts:
+            start = -(-end // _ALIGNMENT) * _ALIGNMENT
+            length = sum(_part(piece, part).nbytes for piece in self.pieces)
+            places[part] = FilePart(self.file, start, length)
+            end = start + length
+        return places
+
+    def write(self, folder: Path) -> None:
+        """Write its file into `folder`. Raises OSError."""
+        with (folder / self.file).open("wb") as file:
+            for part, place in self.layout().items():
+                file.seek(place.offset)
                 for piece in self.pieces:
                     file.write(np.ascontiguousarray(_part(piece, part)).data)
-                places[part] = FilePart(name, start, file.tell() - start)
-        return places
+
+    def sha256(self) -> str:
+        """Of what it holds, in hexadecimal."""
+        digest = hashlib.sha256()
+        for part in self.spec.parts:
+            for piece in self.pieces:
+                digest.update(np.ascontiguousarray(_part(piece, part)).data)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
