@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
@@ -56,8 +57,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     forms = options.forms or (get_args(FormName) if options.engine == "qnn" else ["inputs"])
     torch.set_num_threads(options.threads)
+    # Native libraries print to descriptor 1; standard output is for the result alone.
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     result = measure(options.engine, forms, options.formats, options.threads)
-    print(json.dumps(result, indent=None if options.json else 2, allow_nan=False))
+    print(json.dumps(result, indent=None if options.json else 2, allow_nan=False), file=output)
     return 0 if result["passed"] else 1
 
 
