@@ -14,6 +14,9 @@ FormName = Literal["inputs", "table"]
 
 RequestedForm = Literal["auto", "inputs", "table"]
 
+Activations = Literal["fp16", "int16"]
+"""What x of a forward product is rounded to; see `integer_products.py`."""
+
 
 @dataclass(frozen=True)
 class EngineOptions:
@@ -30,12 +33,20 @@ class EngineOptions:
     """Where compiled graphs are kept; None: nowhere."""
     overlap: bool = True
     """Whether an engine with a thread of its own uses it; the results are the same bits."""
+    activations: Activations = "fp16"
+    """`int16`: forward products of int8 weights on a graph engine in 16-bit integers; of form
+    `inputs` only. Everything else, and always dy, is fp16 there."""
 
     def __post_init__(self) -> None:
         """Refuse what no engine can be opened with. Raises ValueError."""
         if self.threads < 1:
             raise ValueError(
                 f"expected at least 1 thread, found {self.threads}: give a positive number"
+            )
+        if self.activations == "int16" and self.form == "table":
+            raise ValueError(
+                "expected form inputs or auto with int16 activations, found table: its graphs are "
+                "made for fp16 activations"
             )
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(

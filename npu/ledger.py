@@ -25,6 +25,7 @@ class Ledger:
         self._rows_padded = 0
         self._fallbacks: Counter[tuple[str, str, str | None, Direction | None]] = Counter()
         self._repeats: Counter[tuple[str, str, Direction]] = Counter()
+        self._rails: Counter[tuple[str, str, Direction]] = Counter()
         self._given_up: dict[str, Any] | None = None
         self._add_engine(engine)
 
@@ -46,8 +47,12 @@ class Ledger:
         self._fallbacks[engine, cause, matrix, direction] += 1
 
     def repeat(self, engine: str, matrix: str, direction: Direction) -> None:
-        """Count a non-finite result that was computed again, on the same engine, smaller."""
+        """Count a result beyond its number format, computed again on the same engine, smaller."""
         self._repeats[engine, matrix, direction] += 1
+
+    def rails(self, engine: str, matrix: str, direction: Direction, values: int) -> None:
+        """Count integer results at the ends of their range, which were computed again."""
+        self._rails[engine, matrix, direction] += values
 
     def give_up(self, cause: str) -> None:
         """Note that the engine gets no more products, and after how many asked of it, this one too.
@@ -73,13 +78,18 @@ class Ledger:
                 }
                 for (engine, cause, matrix, direction), count in self._fallbacks.items()
             ],
-            "repeats": [
-                {"engine": engine, "matrix": matrix, "direction": direction, "count": count}
-                for (engine, matrix, direction), count in self._repeats.items()
-            ],
+            "repeats": _by_matrix(self._repeats),
+            "rails": _by_matrix(self._rails),
             "given_up": self._given_up,
         }
 
     def _add_engine(self, engine: str) -> None:
         self._products.setdefault(engine, dict.fromkeys(PRODUCTS, 0))
         self._seconds.setdefault(engine, dict.fromkeys(PRODUCTS, 0.0))
+
+
+def _by_matrix(counts: Counter[tuple[str, str, Direction]]) -> list[dict[str, Any]]:
+    return [
+        {"engine": engine, "matrix": matrix, "direction": direction, "count": count}
+        for (engine, matrix, direction), count in counts.items()
+    ]

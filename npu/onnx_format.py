@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-ElementType = Literal["float16", "int4", "int8", "int32", "int64"]
+ElementType = Literal["float16", "float32", "int4", "int8", "int32", "int64", "uint16"]
 
 _ELEMENT_TYPES: Mapping[ElementType, int] = {
     "float16": 10,
+    "float32": 1,
     "int4": 22,
     "int8": 3,
     "int32": 6,
     "int64": 7,
+    "uint16": 4,
 }
 _INT_ATTRIBUTE = 2
 _EXTERNAL = 1

@@ -45,7 +45,7 @@ def merge_engine_reports(earlier: Mapping[str, Any], latest: Mapping[str, Any]) 
             for engine in sorted(earlier[group].keys() | latest[group].keys())
         }
     merged["rows"] = {key: earlier["rows"][key] + latest["rows"][key] for key in latest["rows"]}
-    for events in ("fallbacks", "repeats"):
+    for events in ("fallbacks", "repeats", "rails"):
         merged[events] = [*earlier.get(events, ()), *latest.get(events, ())]
     merged["given_up"] = latest.get("given_up") or earlier.get("given_up")
     return merged

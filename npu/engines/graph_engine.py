@@ -12,6 +12,7 @@ from npu.engine_options import EngineOptions
 from npu.errors import ProductError
 from npu.forms.form import Form, Piece
 from npu.frozen_matrix import FrozenMatrix
+from npu.integer_products import IntegerProducts
 from npu.ledger import Direction
 from npu.pieces import row_pieces
 from npu.rows import ProtectedRows, protect_rows
@@ -36,10 +37,15 @@ class GraphEngine(Engine):
         form: Form,
         *,
         form_why: str,
+        integers: IntegerProducts | None = None,
         fallback: Engine | None = None,
     ) -> None:
-        """An engine over `matrices` whose graphs are of `form`, for the reason `form_why`."""
+        """An engine over `matrices` whose graphs are of `form`, for the reason `form_why`.
+
+        With `integers`, they compute the forward products of int8 weights, as far as they can.
+        """
         super().__init__(matrices, options, fallback=fallback)
+        self._integers = integers
         self.form = form.name
         self.form_why = form_why
         self.graphs = form
@@ -62,6 +68,7 @@ class GraphEngine(Engine):
         return {
             **super().report(),
             "buckets": list(self.options.buckets),
+            "activations": self.options.activations,
             **self.graphs.report(),
         }
 
@@ -69,6 +76,8 @@ class GraphEngine(Engine):
         """Also let go of the graphs."""
         super().close()
         self.graphs.close()
+        if self._integers is not None:
+            self._integers.close()
 
     def _bucket(
         self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor, bucket: int
@@ -88,19 +97,51 @@ class GraphEngine(Engine):
             protected = protect_rows(operand, matrix=matrix.name, direction=direction)
             for target in produced:
                 piece = Piece(matrix, *((target, source) if forward else (source, target)))
-                part = self._run(piece, direction, protected, bucket)
-                if part is None:
-                    self.ledger.repeat(self.name, matrix.name, direction)
-                    lower = protect_rows(
-                        operand, matrix=matrix.name, direction=direction, lower=_REPEAT_LOWER
-                    )
-                    part = self._run(piece, direction, lower, bucket)
-                if part is None:
-                    raise ProductError("the result is not finite, at 2**-6 of the scale either")
+                if self._integers is not None and forward and matrix.format == "int8":
+                    part = self._by_integers(self._integers, piece, operand, protected, bucket)
+                else:
+                    part = self._by_halves(piece, direction, operand, protected, bucket)
                 result[:, target] += part
         if scale is not None and forward:
             result *= scale
         return result
+
+    def _by_integers(
+        self,
+        integers: IntegerProducts,
+        piece: Piece,
+        operand: torch.Tensor,
+        protected: ProtectedRows,
+        bucket: int,
+    ) -> torch.Tensor:
+        """A forward product with a piece; in fp16 the rows that integers can't hold."""
+        y, left = integers.multiply(self.name, self.ledger, piece, operand, bucket)
+        if left.any():
+            halves = self._by_halves(piece, "forward", operand, protected, bucket)
+            y = torch.where(left[:, None], halves, y)
+        return y
+
+    def _by_halves(
+        self,
+        piece: Piece,
+        direction: Direction,
+        operand: torch.Tensor,
+        protected: ProtectedRows,
+        bucket: int,
+    ) -> torch.Tensor:
+        """The product with a piece in fp16, repeated smaller if it overflows.
+
+        Raises ProductError if it overflows again.
+        """
+        part = self._run(piece, direction, protected, bucket)
+        if part is None:
+            name = piece.matrix.name
+            self.ledger.repeat(self.name, name, direction)
+            lower = protect_rows(operand, matrix=name, direction=direction, lower=_REPEAT_LOWER)
+            part = self._run(piece, direction, lower, bucket)
+        if part is None:
+            raise ProductError("the result is not finite, at 2**-6 of the scale either")
+        return part
 
     def _run(
         self, piece: Piece, direction: Direction, rows: ProtectedRows, bucket: int

@@ -12,6 +12,7 @@ from npu.forms.form import Form
 from npu.forms.inputs import InputsForm
 from npu.forms.table import table_in_separate_graphs
 from npu.frozen_matrix import FrozenMatrix
+from npu.integer_products import IntegerProducts
 from npu.sessions import cpu_sessions, onnxruntime_versions
 
 
@@ -36,7 +37,12 @@ class OnnxCpuEngine(GraphEngine):
             form = InputsForm(cpu_sessions(options.threads))
             if options.form == "auto":
                 why = "a table saves nothing where no context is compiled"
-        super().__init__(matrices, options, form, form_why=why, fallback=fallback)
+        integers = None
+        if options.activations == "int16":
+            integers = IntegerProducts(cpu_sessions(options.threads))
+        super().__init__(
+            matrices, options, form, form_why=why, integers=integers, fallback=fallback
+        )
 
     @property
     def device(self) -> str:

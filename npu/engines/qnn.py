@@ -13,6 +13,7 @@ from npu.forms.form import Form
 from npu.forms.inputs import InputsForm
 from npu.forms.table import table_in_one_context
 from npu.frozen_matrix import FrozenMatrix
+from npu.integer_products import IntegerProducts
 from npu.sessions import HtpSessions, onnxruntime_versions
 
 
@@ -34,7 +35,10 @@ class QnnEngine(GraphEngine):
         """
         sessions = HtpSessions(soc=options.soc, cache_dir=options.cache_dir)
         form, why = _form(matrices, options, sessions)
-        super().__init__(matrices, options, form, form_why=why, fallback=fallback)
+        integers = IntegerProducts(sessions) if options.activations == "int16" else None
+        super().__init__(
+            matrices, options, form, form_why=why, integers=integers, fallback=fallback
+        )
         self._device = sessions.device
         self.soc = sessions.soc
 
@@ -54,6 +58,8 @@ def _form(
     """The form `options` ask for, and why it is this one. Raises EngineError."""
     if options.form == "inputs":
         return InputsForm(sessions), "asked for by name"
+    if options.activations == "int16":
+        return InputsForm(sessions), "16-bit integer products take the weight as an input"
     try:
         table = table_in_one_context(matrices.values(), options.buckets, sessions)
     except EngineError as failure:

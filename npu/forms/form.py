@@ -80,11 +80,11 @@ class Form(ABC):
         """Let go of sessions and weights."""
 
 
-def run_session(session: Session, feeds: dict[str, npt.NDArray[Any]]) -> Half:
-    """The graph's result. Raises ProductError."""
+def run_session(session: Session, feeds: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The graph's result, of its own type. Raises ProductError."""
     try:
         (result,) = session.run([RESULT], feeds)
     except Exception as error:  # onnxruntime's errors share no base class
         raise ProductError(f"the graph failed: {one_line(error)}") from error
-    half: Half = result
-    return half
+    array: npt.NDArray[Any] = result
+    return array

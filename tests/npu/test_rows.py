@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from npu.errors import NonFiniteInput
-from npu.rows import protect_rows
+from npu.rows import CODE_ZERO, OPERAND_STEP, code_rows, protect_rows
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 ROWS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=FINITE)
@@ -69,3 +69,26 @@ def test_non_finite_rows_are_refused_by_name(bad: float, direction: Any) -> None
     rows[1, 2] = bad
     with pytest.raises(NonFiniteInput, match=f"'layers.3.mlp.down_proj', {direction}"):
         protect_rows(rows, matrix="layers.3.mlp.down_proj", direction=direction)
+
+
+@given(rows=ROWS, lower=st.sampled_from([0, 3]))
+def test_codes_are_within_half_a_step_or_their_row_is_told(
+    rows: np.ndarray[Any, Any], lower: int
+) -> None:
+    coded = code_rows(torch.from_numpy(rows), matrix="m", direction="forward", lower=lower)
+    protected = protect(rows, lower)
+    assert torch.equal(coded.powers, protected.powers)
+    size = np.abs(rows.astype(np.float64)).max(axis=1)
+    assert (coded.cut_off.numpy() == (size >= 2.0**126)).all()
+    found = (coded.codes.astype(np.float64) - CODE_ZERO) * OPERAND_STEP
+    scaled = rows.astype(np.float64) / coded.powers.double().numpy()
+    # An entry that would round to 1 is one step lower.
+    allowed = np.where(scaled > 1 - OPERAND_STEP / 2, OPERAND_STEP, OPERAND_STEP / 2)
+    whole = ~coded.cut_off.numpy()
+    assert (np.abs(found - scaled) <= allowed)[whole].all()
+    assert (coded.codes[rows == 0] == CODE_ZERO).all()
+
+
+def test_a_row_that_is_not_finite_has_no_codes() -> None:
+    with pytest.raises(NonFiniteInput, match="'m', forward"):
+        code_rows(torch.tensor([[1.0, torch.nan]]), matrix="m", direction="forward")
