@@ -56,7 +56,6 @@ class Doctor(Answer):
     why: str
     at: Timestamp | None
     age_seconds: float | None
-    passed: bool = Field(description="Whether every self-test passed.")
     checks: list[SelfTest]
 
 

@@ -188,7 +188,6 @@ def _doctor(verdict: Verdict) -> Doctor:
         why=verdict.why,
         at=_at(verdict.at),
         age_seconds=None if at is None else round(max(0, now_ms() - _ms(at)) / 1000, 1),
-        passed=all(check.passed for check in verdict.checks),
         checks=[
             SelfTest(
                 name=one.name,

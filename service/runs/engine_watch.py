@@ -41,9 +41,9 @@ NATIVE_CRASHES = frozenset(
 )
 
 _PHASES = {
-    "opening": "while it was opened",
-    "first product": "at its first product",
-    "training": "while it was in use",
+    "opening": "was opened",
+    "first product": "computed its first product",
+    "training": "was in use",
 }
 
 _log = logging.getLogger("lorad.supervisor")
@@ -162,8 +162,6 @@ def _note(session: Session, demotion: Demotion) -> None:
 def _cause(mark: Mark, exit_code: int, hung: str | None, step: int | None) -> str:
     what = signal.Signals(-exit_code).name if hung is None else hung
     form = "" if mark.form is None else f" (form {mark.form})"
-    when = _PHASES.get(mark.phase or "", "while it was in use")
-    return (
-        f"{what} {at_step(step)}, of the engine {mark.engine}{form} {when}; "
-        "the worker.log of the run says more"
-    )
+    place = "" if step is None else f" {at_step(step)}"
+    did = _PHASES.get(mark.phase or "", "was in use")
+    return f"{what}{place} while {mark.engine}{form} {did}; the worker.log of that run says more"
