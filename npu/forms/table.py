@@ -123,9 +123,7 @@ def table_in_separate_graphs(
     """The same graphs where there is no context to share: each is opened when it is first used."""
     tables = Tables.of(matrices)
     folder = tempfile.TemporaryDirectory(prefix="lorad-tables-")
-    layouts = {table.spec: table.layout() for table in tables.tables}
-    for table in tables.tables:
-        table.write(Path(folder.name))
+    layouts = {table.spec: table.write(Path(folder.name)) for table in tables.tables}
     opened: dict[TableGraph, Session] = {}
 
     def session(graph: TableGraph) -> Session:

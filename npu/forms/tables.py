@@ -61,13 +61,15 @@ class Table:
             end = start + length
         return places
 
-    def write(self, folder: Path) -> None:
-        """Write its file into `folder`. Raises OSError."""
+    def write(self, folder: Path) -> dict[Part, FilePart]:
+        """Write its file into `folder`; its layout. Raises OSError."""
+        layout = self.layout()
         with (folder / self.file).open("wb") as file:
-            for part, place in self.layout().items():
+            for part, place in layout.items():
                 file.seek(place.offset)
                 for piece in self.pieces:
                     file.write(np.ascontiguousarray(_part(piece, part)).data)
+        return layout
 
     def sha256(self) -> str:
         """Of what it holds, in hexadecimal."""

@@ -23,11 +23,14 @@ from npu.context_reload import Reload, try_in_child
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
 from npu.errors import EngineError
+from npu.forms.tables import Tables
 from npu.frozen_matrix import FrozenMatrix
 from npu.htp import SOCS
 from npu.kept_context import open_shared_context
+from npu.quantize import quantize
 from npu.sessions import HtpSessions
 from npu.shared_context import SharedContext
+from npu.weight_layout import WeightFormat
 
 MODELS = {"forward_32": b"y = x W^T", "gradient_32": b"dx = dy W", "forward_64": b"y = x W^T again"}
 BINARY = bytes(range(256)) * 20
@@ -205,6 +208,32 @@ def test_without_a_folder_nothing_is_kept(phone: Phone) -> None:
 def make_matrix() -> FrozenMatrix:
     codes = np.random.default_rng(0).integers(-127, 128, (48, 64)).astype(np.int8)
     return FrozenMatrix("m", "int8", codes, np.ones(48, np.float32))
+
+
+@pytest.mark.parametrize("format", ["fp16", "int8", "int4", "int4_min"])
+def test_a_tables_hash_is_of_every_number_in_it(format: WeightFormat) -> None:
+    weight = np.random.default_rng(0).standard_normal((24, 64)).astype(np.float32)
+    quantized = quantize(weight, format)
+    arrays = {
+        part: array
+        for part in ("codes", "scale", "offset")
+        if (array := getattr(quantized, part)) is not None
+    }
+
+    def hashed(changes: Mapping[str, np.ndarray[Any, Any]]) -> str:
+        found = {"scale": None, "offset": None, **arrays, **changes}
+        matrix = FrozenMatrix("m", format, **found)
+        (table,) = Tables.of([matrix]).tables
+        return table.sha256()
+
+    usual = hashed({})
+    assert hashed({part: array.copy() for part, array in arrays.items()}) == usual
+    in_table = {"codes"} if format in ("fp16", "int8") else arrays.keys()
+    for part in in_table:
+        for place in (0, arrays[part].size // 2, -1):
+            changed = arrays[part].copy()
+            changed.view(np.uint8).reshape(-1)[place] ^= 1
+            assert hashed({part: changed}) != usual, (part, place)
 
 
 @pytest.mark.emulator
