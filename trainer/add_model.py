@@ -17,14 +17,21 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from npu.weights import write_frozen_weights
+from npu.weights import FrozenWeights, WeightFormat, write_frozen_weights
+from trainer.calibration.options import (
+    DEFAULT_TOLERANCE,
+    AutoFormat,
+    CalibrationSettings,
+    PhaseProgress,
+)
 from trainer.durable import published
 from trainer.models.base_model import BaseModel
 from trainer.models.gguf_model import read_gguf_model
@@ -38,8 +45,8 @@ from trainer.weight_plan import (
     plan_formats,
 )
 
-Progress = Callable[[int, int], None]
-"""Called with matrices done and matrices in all."""
+Progress = PhaseProgress
+"""Called with what is being done, matrices done and matrices in all."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _TRIAL_SECONDS = 20
@@ -69,10 +76,13 @@ def add_model(
     home: Path,
     name: str,
     source: str,
-    format: FormatChoice = DEFAULT_FORMAT,
+    format: FormatChoice | AutoFormat = DEFAULT_FORMAT,
     progress: Progress | None = None,
 ) -> Added:
     """Read `source` (a path or an installed package's name) and write `home`/models/`name`.
+
+    An AutoFormat measures what each format costs the gradients before it chooses; its record is
+    written beside the weights.
 
     Raises ValueError, of whichever module found the fault, or OSError; nothing is left behind then.
     """
@@ -89,7 +99,9 @@ def add_model(
     manifest: dict[str, Any] = {}
     try:
         with published(final) as folder:
-            manifest = _write_model(folder, model, name, found.name, format, progress)
+            manifest = _write_model(
+                folder, model, name, found.name, format, progress or _no_progress
+            )
     except FileExistsError:
         existing: dict[str, Any] = json.loads((final / "manifest.json").read_text(encoding="utf-8"))
         if existing["base_hash"] != manifest["base_hash"]:
@@ -137,10 +149,10 @@ def _write_model(
     model: BaseModel,
     name: str,
     source: str,
-    format: FormatChoice,
-    progress: Progress | None,
+    format: FormatChoice | AutoFormat,
+    progress: Progress,
 ) -> dict[str, Any]:
-    """Write the model's three files into `folder`; its manifest."""
+    """Write the model's files into `folder`; its manifest."""
     tokenizer_json = model.tokenizer.to_str()
     with _time_limit(_TRIAL_SECONDS):
         chat = ChatTokenizer(tokenizer_json, model.chat_template, model.special_tokens)
@@ -155,25 +167,44 @@ def _write_model(
     (folder / "tokenizer.json").write_bytes(tokenizer_bytes)
     tokenizer_sha256 = hashlib.sha256(tokenizer_bytes).hexdigest()
     matrices = model.matrices()
-    formats = plan_formats(format, matrices)
-    base_hash = write_frozen_weights(
-        folder / "weights.lorad",
-        {
-            "config": model.config.to_json(),
-            "tokenizer_sha256": tokenizer_sha256,
-            "chat_template_sha256": hashlib.sha256(model.chat_template.encode()).hexdigest(),
-            "source_format": model.source_format,
-        },
-        matrices,
-        model.vectors(),
-        format=formats,
-        progress=progress,
-    )
+    metadata = {
+        "config": model.config.to_json(),
+        "tokenizer_sha256": tokenizer_sha256,
+        "chat_template_sha256": hashlib.sha256(model.chat_template.encode()).hexdigest(),
+        "source_format": model.source_format,
+    }
+
+    def write(formats: Mapping[str, WeightFormat]) -> str:
+        return write_frozen_weights(
+            folder / "weights.lorad",
+            metadata,
+            matrices,
+            model.vectors(),
+            format=formats,
+            progress=partial(progress, "writing"),
+        )
+
+    if isinstance(format, AutoFormat):
+        # Here, because they load torch, which nothing else that adds a model needs.
+        from trainer.calibration.auto import auto_formats
+        from trainer.calibration.record import write_record
+
+        with auto_formats(model, chat, format, folder, progress) as choice:
+            formats = dict(choice.mix.formats)
+            base_hash = write(formats)
+            weights = FrozenWeights.open(folder / "weights.lorad")
+            write_record(
+                folder, choice.record(weights, {"name": source, "format": model.source_format})
+            )
+            weights.close()
+    else:
+        formats = plan_formats(format, matrices)
+        base_hash = write(formats)
     manifest = {
         "manifest_version": 1,
         "name": name,
         "base_hash": base_hash,
-        "format": format,
+        "format": "auto" if isinstance(format, AutoFormat) else format,
         "formats": format_shares(matrices, formats),
         "matrix_formats": formats,
         "source": source,
@@ -230,6 +261,10 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
+def _no_progress(phase: str, done: int, total: int) -> None:
+    pass
+
+
 def _say(event: str, **members: Any) -> None:
     print(json.dumps({"event": event, **members}, ensure_ascii=False), flush=True)
 
@@ -246,16 +281,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--source", required=True, help="file, folder or installed package")
     parser.add_argument("--format", choices=FORMAT_CHOICES, default=DEFAULT_FORMAT)
+    parser.add_argument("--calibration", type=Path, help="auto: JSONL rows to measure with")
+    parser.add_argument("--budget", type=float, help="auto: bytes per parameter")
+    parser.add_argument("--tolerance", type=float, default=DEFAULT_TOLERANCE, help="auto")
+    parser.add_argument("--threads", type=int, default=1, help="auto: of the measuring")
     given = parser.parse_args(arguments)
+    if given.format == "auto" and given.calibration is None:
+        parser.error("--format auto needs --calibration")
     os.umask(0o077)
     signal.signal(signal.SIGTERM, _terminate)
     try:
+        format = given.format
+        if format == "auto":
+            settings = CalibrationSettings(threads=given.threads)
+            format = AutoFormat(given.calibration, given.budget, given.tolerance, settings=settings)
         added = add_model(
             given.home,
             given.name,
             given.source,
-            given.format,
-            progress=lambda done, total: _say("progress", done=done, total=total),
+            format,
+            progress=lambda phase, done, total: _say(
+                "progress", phase=phase, done=done, total=total
+            ),
         )
     except (ValueError, OSError) as error:
         _say("error", message=str(error))

@@ -25,6 +25,7 @@ class RunEngine:
         self.engine: Engine = open_engine(weights, spec.engine, options, guard)
         self.switches = EngineSwitches()
         self._guard = guard
+        self._base_hash = weights.content_hash
         self._earlier_report: dict[str, Any] | None = None
 
     def resume(self, state: RunState, step: int) -> None:
@@ -42,11 +43,11 @@ class RunEngine:
         return self.switches.look(step, self.engine.report())
 
     def report(self) -> dict[str, Any]:
-        """Of all the run's processes."""
+        """Of all the run's processes; the weights' hash beside the engine's `precision`."""
         report = self.engine.report()
         if self._earlier_report is not None:
             report = merge_engine_reports(self._earlier_report, report)
-        return {**report, "not_on_engine": list(NOT_ON_ENGINE)}
+        return {**report, "base_hash": self._base_hash, "not_on_engine": list(NOT_ON_ENGINE)}
 
     def environment(self, micro_batch_tokens: int) -> dict[str, Any]:
         """See `trainer.environment`; of this process."""

@@ -1,21 +1,24 @@
-"""`lorad model`: installing base models, and listing them."""
+"""`lorad model`: installing base models, and looking at them."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
 
 from api_schemas.models import BaseModelInfo
 from service.cli.options import HomeOption, JsonOption, settings_with
-from service.cli.outcome import fail, print_json
+from service.cli.outcome import Exit, fail, print_json
+from service.cli.precision import precision
 from service.home import Home
 from service.models import ModelFolder
 
-app = typer.Typer(no_args_is_help=True, help="Install base models, and list them.")
+app = typer.Typer(no_args_is_help=True, help="Install base models, and look at them.")
+app.command("precision")(precision)
 
 
 class WeightFormat(StrEnum):
@@ -26,6 +29,7 @@ class WeightFormat(StrEnum):
     INT4 = "int4"
     INT4_MIN = "int4_min"
     NATIVE = "native"
+    AUTO = "auto"
 
 
 @app.command("add")
@@ -39,16 +43,46 @@ def add(
         typer.Option(
             "--format",
             help="How the frozen weights are kept: in 8 or 16 bits; the linears in 4 (int4, better "
-            "int4_min) and the rest in 8; or native, what the source has in 4 bits as it is and "
-            "the rest in 8. Left out, lorad chooses what suits most models.",
+            "int4_min) and the rest in 8; native, what the source has in 4 bits as it is and "
+            "the rest in 8; or auto, which measures for some minutes what the gradients bear and "
+            "chooses matrix by matrix. Left out, lorad chooses what suits most models.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="With --format auto: at most so many bytes per parameter, like 0.7."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="With --format auto: how far the gradients may move; default 0.2."),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --format auto: a JSONL file with 'input' and 'label' to measure with, in "
+            "place of the demo's invented notifications. All clients share the base model: no "
+            "text of a client belongs here.",
         ),
     ] = None,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Install a base model. Installing the same one again changes nothing."""
-    place = Home.at(settings_with(home=home).home)
+    settings = settings_with(home=home)
+    place = Home.at(settings.home)
     place.create()
+    given = {"--budget": budget, "--tolerance": tolerance, "--calibration": calibration}
+    options = [f"{option}={value}" for option, value in given.items() if value is not None]
+    if weight_format is WeightFormat.AUTO:
+        options.append(f"--threads={settings.threads}")
+        if calibration is None:
+            from importlib.resources import files
+
+            from service.demo.rows import BUILT_IN
+
+            options.append(f"--calibration={files('service.demo').joinpath(BUILT_IN)}")
+    elif options:
+        fail(f"{options[0].partition('=')[0]} goes with --format auto only", Exit.USAGE)
     with subprocess.Popen(
         [
             sys.executable,
@@ -61,7 +95,8 @@ def add(
             name,
             "--source",
             source,
-            *(["--format", weight_format.value] if weight_format else []),
+            *([f"--format={weight_format.value}"] if weight_format else []),
+            *options,
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -119,7 +154,15 @@ def _format_of(model: BaseModelInfo) -> str:
 def _watch(lines: IO[str], title: str, *, quiet: bool) -> dict[str, Any]:
     """Show the child's progress; return its last event that is no progress."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskID,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     last: dict[str, Any] = {}
     with Progress(
@@ -127,12 +170,16 @@ def _watch(lines: IO[str], title: str, *, quiet: bool) -> dict[str, Any]:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
         console=Console(stderr=True, quiet=quiet),
     ) as bar:
-        task = bar.add_task(title, total=None)
+        tasks: dict[str, TaskID] = {}
         for event in _events(lines):
             if event.get("event") == "progress":
-                bar.update(task, completed=event["done"], total=event["total"])
+                phase = event["phase"]
+                if phase not in tasks:
+                    tasks[phase] = bar.add_task(f"{title}: {phase}", total=None)
+                bar.update(tasks[phase], completed=event["done"], total=event["total"])
             else:
                 last = event
     return last

@@ -43,14 +43,15 @@ def most(candidates: dict[str, list[Candidate]]) -> int:
 
 
 tolerances = st.floats(0, 3)
+prices = st.one_of(st.just(math.inf), st.floats(0, 1))
 
 
-@given(measured(), tolerances, st.integers(0, 100))
+@given(measured(), tolerances, st.integers(0, 100), prices)
 def test_fits_the_budget_and_takes_only_candidates(
-    candidates: dict[str, list[Candidate]], tolerance: float, spare: int
+    candidates: dict[str, list[Candidate]], tolerance: float, spare: int, price: float
 ) -> None:
     budget = least(candidates) + spare
-    mix = choose_mix(candidates, tolerance=tolerance, budget=budget)
+    mix = choose_mix(candidates, tolerance=tolerance, budget=budget, price=price)
     assert mix.formats.keys() == mix.reasons.keys() == candidates.keys()
     chosen = {
         name: next(c for c in candidates[name] if c.format == format)
@@ -61,17 +62,22 @@ def test_fits_the_budget_and_takes_only_candidates(
     exact = math.hypot(*(min(c.change for c in choices) for choices in candidates.values()))
     if mix.estimate > max(tolerance, exact) * (1 + 1e-9):
         assert "budget" in mix.reasons.values()
+    assert mix.excess == max(0.0, mix.estimate - tolerance)
 
 
-@given(measured(), tolerances)
+@given(measured(), tolerances, prices)
 def test_more_budget_never_makes_the_estimate_worse(
-    candidates: dict[str, list[Candidate]], tolerance: float
+    candidates: dict[str, list[Candidate]], tolerance: float, price: float
 ) -> None:
+    def estimate(budget: int | None) -> float:
+        mix = choose_mix(candidates, tolerance=tolerance, budget=budget, price=price)
+        return mix.estimate
+
     budgets = range(least(candidates), most(candidates) + 8, 7)
-    estimates = [choose_mix(candidates, tolerance=tolerance, budget=b).estimate for b in budgets]
+    estimates = [estimate(budget) for budget in budgets]
     for small, large in itertools.pairwise(estimates):
         assert large <= small * (1 + 1e-12)
-    assert choose_mix(candidates, tolerance=tolerance).estimate <= estimates[-1] * (1 + 1e-12)
+    assert estimate(None) <= estimates[-1] * (1 + 1e-12)
 
 
 @given(measured(), tolerances)
@@ -128,6 +134,19 @@ def test_the_cheapest_error_per_byte_goes_first() -> None:
     assert tight.reasons["large"] == "budget"
     assert tight.reasons["robust"] == "budget"
     assert tight.excess == pytest.approx(tight.estimate - 0.02)
+
+
+def test_past_the_knee_only_the_budget_pays_the_price() -> None:
+    """Halving the bytes for little, then a few more for much: the tolerance is no reason for it."""
+    candidates = {
+        "m": [Candidate("fp16", 200, 0.0), Candidate("int8", 100, 0.01), Candidate("int4", 90, 0.1)]
+    }
+    assert choose_mix(candidates, tolerance=0.2).formats == {"m": "int4"}
+    knee = choose_mix(candidates, tolerance=0.2, price=1e-5)
+    assert (knee.formats, knee.reasons) == ({"m": "int8"}, {"m": "tolerance"})
+    forced = choose_mix(candidates, tolerance=0.2, price=1e-5, budget=95)
+    assert (forced.formats, forced.reasons) == ({"m": "int4"}, {"m": "budget"})
+    assert forced.excess == 0.0
 
 
 def test_a_format_that_is_larger_and_worse_is_never_taken() -> None:

@@ -102,6 +102,13 @@ def test_its_version_is_measured_and_judged(real: Daemon) -> None:
     assert version["active"] == better
     products = version["engine"]["products"][version["engine"]["engine"]]
     assert min(products["forward"], products["recompute"], products["input_gradient"]) > 0
+    run = real.http.get(f"/v1/runs/{version['run']}").json()
+    (model,) = real.http.get("/v1/models").json()["models"]
+    for engine in (version["engine"], run["engine"]):
+        assert engine["base_hash"] == version["base_hash"] == model["base_hash"]
+        assert list(engine["precision"]["formats"]) == ["int8"]
+        assert engine["precision"]["formats"]["int8"]["matrices"] == 2 * 4 + 1
+        assert 1 < engine["precision"]["bytes_per_parameter"] < 1.1
 
 
 @pytest.mark.slow

@@ -18,10 +18,10 @@ from tests.trainer.oracle import oracle_of
 from trainer.calibration.calibration import (
     BOTH,
     Calibration,
-    CalibrationSettings,
     random_adapter,
 )
-from trainer.calibration.texts import CalibrationError, CalibrationTexts, read_texts
+from trainer.calibration.options import CalibrationError, CalibrationSettings
+from trainer.calibration.texts import CalibrationTexts, read_texts
 from trainer.export.peft import write_peft_folder
 from trainer.models.base_model import BaseModel
 from trainer.models.huggingface import read_huggingface_model

@@ -35,6 +35,7 @@ from npu.quantize import quantize
 from npu.weight_layout import WeightFormat
 from npu.weights import FrozenWeights, MatrixSource, write_frozen_weights
 from trainer.calibration.changes import Change, ReferenceGradient
+from trainer.calibration.options import CalibrationSettings
 from trainer.calibration.reference import ReferenceWeights
 from trainer.calibration.swap_engine import SwapEngine
 from trainer.calibration.texts import CalibrationTexts
@@ -49,17 +50,6 @@ LORA_B_DEVIATION = 0.02
 """Standard deviation of lora_B's entries."""
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class CalibrationSettings:
-    """What decides the numbers besides the model and the texts."""
-
-    rank: int = 8
-    alpha: float = 16.0
-    seed: int = 0
-    """Of the adapter."""
-    threads: int = 1
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.calibration.options import DEFAULT_TOKENS, CalibrationError
 from trainer.dataset import TokenExample
 from trainer.packing import common_prefix
 from trainer.tokens import ChatTokenizer, TokenizerError
 
-DEFAULT_TOKENS = 96
-"""Tokens of a calibration at most: three or four short texts."""
-
 _MOST_CONSIDERED = 64
-
-
-class CalibrationError(ValueError):
-    """A model can't be calibrated; says why and what to do."""
 
 
 @dataclass(frozen=True)
