@@ -32,11 +32,11 @@ Event = dict[str, Any]
 STEPS = 4
 
 
-def prepare(home: Path, run_id: int = 1, engine: str = "qnn") -> None:
-    """A short run over few examples, with a checkpoint every two steps, in the simple form."""
+def prepare(home: Path, run_id: int = 1, engine: str = "qnn", form: str = "inputs") -> None:
+    """A short run over few examples, with a checkpoint every two steps."""
     write_spec(home, run_id, engine, steps=STEPS, batch_size=2, checkpoint_every_steps=2)
     path = home / f"runs/{run_id}/spec.json"
-    fewer = {"holdout_example_ids": [49, 50, 51], "form": "inputs"}
+    fewer = {"holdout_example_ids": [49, 50, 51], "form": form}
     path.write_text(json.dumps(json.loads(path.read_text()) | fewer))
 
 
@@ -90,14 +90,14 @@ def check_finished_on_torch(home: Path, events: list[Event], first_step: int = 1
 def test_an_engine_that_works_is_tested_once_and_marked_while_it_is_used(
     home: Path, monkeypatch: Patch
 ) -> None:
-    prepare(home)
+    prepare(home, form="auto")
     worker = start(home, monkeypatch, at="nowhere", do="nothing")
     events = worker.until("evaluating")
     assert (events[0]["event"], events[0]["phase"]) == ("phase", "testing_engine")
     events += worker.until("step", step=1)
     mark = read_mark(home / "engine")
     assert mark is not None
-    assert (mark.engine, mark.form, mark.phase) == ("qnn", "inputs", "training")
+    assert (mark.engine, mark.form, mark.phase) == ("qnn", "table", "training")
     assert (mark.run, mark.pid, mark.unexplained) == (1, worker.process.pid, 0)
     code, rest = worker.wait()
     assert code == 0
@@ -108,7 +108,7 @@ def test_an_engine_that_works_is_tested_once_and_marked_while_it_is_used(
     assert read_mark(home / "engine") is None
     verdict = read_verdict(home / "engine", mark.fingerprint)
     assert verdict is not None
-    assert (verdict.engine, verdict.form) == ("qnn", "inputs")
+    assert (verdict.engine, verdict.form) == ("qnn", "table")
 
 
 @pytest.mark.parametrize(
