@@ -25,6 +25,9 @@ from tests.trainer.workers import (
 )
 from trainer.pace import Pace
 
+MOMENT = 60
+"""Seconds that a busy machine may take for what needs none; a rest here is of hours."""
+
 
 @pytest.fixture
 def pace() -> Iterator[Pace]:
@@ -59,13 +62,13 @@ def test_rests_for_what_was_worked(pace: Pace, duty: float, seconds: float) -> N
 def test_a_rest_that_was_broken_off_goes_on(pace: Pace) -> None:
     pace.duty = 0.1
     pace.rest()
-    pace.worked(0.1)
-    threading.Timer(0.3, pace.wake).start()
+    pace.worked(0.2)
+    threading.Timer(1.2, pace.wake).start()
     began = time.monotonic()
     assert not pace.rest()
-    assert 0.25 < time.monotonic() - began < 0.8
+    assert 1.15 < time.monotonic() - began < 1.75
     assert pace.rest()
-    assert 0.85 < time.monotonic() - began < 1.5, "not from its beginning"
+    assert 1.75 < time.monotonic() - began < 2.9, "not from its beginning"
 
 
 @pytest.mark.parametrize(("first", "then", "seconds"), [(0.01, 1.0, 0.3), (0.5, 0.1, 1.8)])
@@ -166,19 +169,19 @@ def test_a_rest_is_left_at_once(home: Path) -> None:
     said_at = time.monotonic()
     worker.until("forgot", total=1)
     worker.until("checkpoint")
-    assert time.monotonic() - said_at < 5
+    assert time.monotonic() - said_at < MOMENT
 
     say(worker, b"duty 1.000\nduty 0.0")
     said_at = time.monotonic()
     worker.until("step")
     worker.until("step")
-    assert time.monotonic() - said_at < 5
+    assert time.monotonic() - said_at < MOMENT
     say(worker, b"00001\n")
     time.sleep(2)
     worker.process.send_signal(signal.SIGTERM)
     said_at = time.monotonic()
     code, rest = worker.wait()
-    assert time.monotonic() - said_at < 5
+    assert time.monotonic() - said_at < MOMENT
     assert code == 75, worker.log_text()
     assert rest[-1]["reason"] == "SIGTERM"
     worked = sum(event["seconds"] for event in rest if event["event"] == "step")
