@@ -5,9 +5,9 @@
     native            what the source has in 4 bits keeps its values, all else is int8
     auto              as a calibration on this model shows (`trainer/calibration`); not planned here
 
-The embedding and the head stay int8 because they are read one row at a time and their rows are
-unlike: on SmolLM2's embedding int8 is off by 1.2 % (Frobenius), int4_min by 9 %, int4 by 11 %.
-GGUF files of 4 bits keep them in 8 for the same reason.
+SmolLM2's embedding, which is its head too, shows why those stay int8: int8 is off by 1.2 %
+(Frobenius), int4_min by 8.2 % and int4 by 10.6 %. On prose int4_min there costs 0.095 nats a token
+and saves 0.08 bytes a parameter. 4-bit GGUF files keep them in 8 bits as well.
 """
 
 from collections import defaultdict
