@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
@@ -12,6 +13,7 @@ from npu.engine_guard import Choice, EngineGuard
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
 from npu.errors import EngineError
+from npu.frozen_matrix import FrozenMatrix
 from npu.weights import FrozenWeights
 
 
@@ -20,8 +22,12 @@ def open_engine(
     requested: RequestedEngine = "auto",
     options: EngineOptions | None = None,
     guard: EngineGuard | None = None,
+    products: Collection[str] | None = None,
 ) -> Engine:
     """Open the engine `requested` over the matrices of `weights`; `torch_cpu` if it can't be had.
+
+    `products` are those that will be multiplied by, None: all. The others, as an embedding that is
+    only looked up, take no memory of the NPU.
 
     `auto` is `qnn` on a real Snapdragon and `torch_cpu` elsewhere; the x86 emulator runs only
     when `qnn` is asked for by name. `qnn` and `onnx_cpu` pass the self-test before use. A failure
@@ -42,14 +48,17 @@ def open_engine(
     else:
         choice = guard.choose(requested, options)
     torch.set_num_threads(options.threads)
-    engine = create_engine("torch_cpu", weights.matrices, options)
+    matrices = weights.matrices
+    if products is not None:
+        matrices = {name: matrix for name, matrix in matrices.items() if name in products}
+    engine = create_engine("torch_cpu", matrices, options)
     why = choice.why
     if choice.refused is not None:
         engine.ledger.fallback("qnn", choice.refused, None, None)
     elif choice.engine != "torch_cpu":
         options = replace(options, form=choice.form)
         try:
-            engine = _open_tested(choice, weights, engine, options, guard)
+            engine = _open_tested(choice, matrices, engine, options, guard)
         except EngineError as failure:
             why = f"{choice.engine} can't be used: {failure}"
             engine.ledger.fallback(choice.engine, str(failure), None, None)
@@ -62,7 +71,7 @@ def open_engine(
 
 def _open_tested(
     choice: Choice,
-    weights: FrozenWeights,
+    matrices: Mapping[str, FrozenMatrix],
     fallback: Engine,
     options: EngineOptions,
     guard: EngineGuard | None,
@@ -73,7 +82,7 @@ def _open_tested(
     guarded = guard if choice.engine == "qnn" else None
     if guarded is not None:
         guarded.opening("table" if options.form == "auto" else options.form)
-    engine = create_checked_engine(choice.engine, weights.matrices, options, fallback=fallback)
+    engine = create_checked_engine(choice.engine, matrices, options, fallback=fallback)
     if choice.form_why is not None:
         engine.form_why = choice.form_why
     if guarded is not None:

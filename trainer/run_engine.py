@@ -11,7 +11,9 @@ from npu.opening import open_engine
 from npu.weights import FrozenWeights
 from trainer.engine_switches import EngineSwitches
 from trainer.environment import environment_record, merge_engine_reports
+from trainer.models.config import DecoderConfig
 from trainer.models.decoder import NOT_ON_ENGINE
+from trainer.models.layout import matrices_multiplied_by
 from trainer.run_state import RunState
 from trainer.spec import RunSpec
 
@@ -22,7 +24,9 @@ class RunEngine:
     def __init__(self, weights: FrozenWeights, spec: RunSpec, guard: EngineGuard) -> None:
         """Open the spec's engine; compiled graphs are kept beside what the guard knows."""
         options = spec.engine_options(guard.folder / "contexts")
-        self.engine: Engine = open_engine(weights, spec.engine, options, guard)
+        config = DecoderConfig.from_json(weights.metadata["config"])
+        products = matrices_multiplied_by(config)
+        self.engine: Engine = open_engine(weights, spec.engine, options, guard, products)
         self.switches = EngineSwitches()
         self._guard = guard
         self._base_hash = weights.content_hash

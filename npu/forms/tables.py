@@ -20,6 +20,8 @@ from npu.weight_layout import BLOCK, BLOCK_FORMATS, WeightFormat
 
 _LARGEST_PIECE = 8192 * 576
 """Elements; the compiler runs out of memory at twice as many in 4 bits."""
+_LARGEST_PIECE_FP16 = 1536 * 2048
+"""Likewise: it does at 2048 * 2048."""
 _LARGEST_ROW = 1 << 19
 """Elements of a table's row, half of what the compiler was seen to refuse."""
 _LARGEST_ROWS = 16_384
@@ -121,7 +123,8 @@ def cut(matrix: FrozenMatrix) -> Cut:
     unit = BLOCK if matrix.format in BLOCK_FORMATS else 1
     columns = _equal(K, _LARGEST_COLUMNS, unit) or ranges(K, _LARGEST_COLUMNS)
     width = columns[0].stop
-    largest = min(_LARGEST_ROWS, _LARGEST_PIECE // width)
+    elements = _LARGEST_PIECE_FP16 if matrix.format == "fp16" else _LARGEST_PIECE
+    largest = min(_LARGEST_ROWS, elements // width)
     rows = _equal(N, largest, 1, width) or _unequal(N, largest, width)
     return Cut(rows, columns)
 

@@ -82,6 +82,17 @@ def test_a_provider_that_cannot_register_falls_back(
     assert "undefined symbol" in report["fallbacks"][0]["cause"]
 
 
+def test_a_matrix_that_is_only_looked_up_lies_in_no_table(freeze: Freeze) -> None:
+    both = freeze({"m": random_weight(6, 10, 0), "lookup": random_weight(20, 10, 1)}, "int8")
+    options = EngineOptions(form="table")
+    engine = open_engine(both, "onnx_cpu", options, products={"m"})
+    assert engine.report()["form"] == "table"
+    assert engine.report()["precision"]["formats"]["int8"]["parameters"] == 60
+    engine.forward("m", torch.ones(3, 10))
+    with pytest.raises(KeyError, match="lookup"):
+        engine.forward("lookup", torch.ones(3, 10))
+
+
 def test_a_graph_that_fails_while_training_is_made_good_once_and_counted() -> None:
     """Native failures reach us as exceptions of many classes; the product is still delivered."""
     codes = random_weight(6, 10, 0).astype(np.float16)

@@ -57,3 +57,10 @@ def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     if not config.tie_word_embeddings:
         shapes["lm_head"] = (config.vocab_size, hidden)
     return shapes
+
+
+def matrices_multiplied_by(config: DecoderConfig) -> set[str]:
+    """The frozen matrices whose products the model asks for: all but an embedding of its own."""
+    head = "embed_tokens" if config.tie_word_embeddings else "lm_head"
+    layers = range(config.num_hidden_layers)
+    return {head, *(f"layers.{layer}.{product}" for layer in layers for product in PRODUCTS)}
