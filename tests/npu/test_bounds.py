@@ -157,3 +157,12 @@ def test_a_result_beyond_fp32_is_never_finite_and_wrong(
     with pytest.raises(ValueError, match="'m', input_gradient: expected finite values"):
         engine.input_gradient("m", y)
     engine.close()
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("format", ["int8", "fp16"])
+def test_a_table_of_large_matrices_compiles(format: WeightFormat) -> None:
+    """q_proj of Llama-3.2-1B: gathered as one piece of fp16 it would take 8 MiB, and be refused."""
+    engine = opened("qnn", "table", constant_matrix(format, 2048, 2048, 0.5))
+    x = torch.full((1, 2048), 1 - 2.0**-24)
+    assert check(engine, "forward", x, 1024)["form"] == "table"
