@@ -23,11 +23,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from bench.gradients_lora import LOSS_SCALES, our_lora_errors, peer_lora_errors
 from bench.gradients_peers import PEERS, PeerEngine
-from bench.gradients_rows import Distribution, RowErrors, frozen, gradient_rows, product_errors
+from bench.gradients_rows import (
+    Distribution,
+    float64_product,
+    frozen,
+    gradient_rows,
+    product_errors,
+    row_errors,
+)
 from npu.engine import EngineName
 from npu.engine_options import EngineOptions, FormName
 from npu.engines.create import create_engine
@@ -81,8 +89,7 @@ def measure(
         ours[form] = {
             "input_gradient": {
                 distribution: {
-                    format: our_rows(provider, options, distribution, format).to_json()
-                    for format in formats
+                    format: our_rows(provider, options, distribution, format) for format in formats
                 }
                 for distribution in DISTRIBUTIONS
             },
@@ -140,11 +147,20 @@ def peers(provider: Provider, threads: int) -> dict[str, Any]:
 
 def our_rows(
     provider: EngineName, options: EngineOptions, distribution: Distribution, format: WeightFormat
-) -> RowErrors:
+) -> dict[str, Any]:
+    """Errors against the effective weights as the engine reads them, forwards, from unit rows.
+
+    In a table's graph some 4-bit weights are an ulp off the file's: `worst_row_against_file`
+    is the worst row with these instead.
+    """
     matrix = frozen(format, _N, _K)
     engine = create_engine(provider, {"m": matrix}, options)
+    weights = engine.forward("m", torch.eye(_K)).double().numpy().T
     dy = gradient_rows(distribution, _ROWS, _N)
-    return product_errors(engine, matrix, "input_gradient", dy)
+    found = engine.input_gradient("m", torch.from_numpy(dy)).numpy()
+    against_file = row_errors(found, float64_product(matrix, "input_gradient", dy))
+    errors = row_errors(found, dy.astype(np.float64) @ weights)
+    return {**errors.to_json(), "worst_row_against_file": against_file.worst_row_error}
 
 
 def head_errors(
