@@ -11,7 +11,9 @@ not the memory of a running phone. `forward`: graphs for y = x W^T alone; `both`
 dx = dy W too, for 32 rows each; `all_buckets`: both directions for every number of rows that
 training has graphs for. A figure of a form is all bytes of the cut models' contexts over all
 their parameters: Llama-3.2-1B, the largest cut, weighs most. `worst_shape` is the worst among
-contexts that hold one shape only, both directions. The goals hold for both.
+contexts that hold one shape only, both directions: there what a graph costs whatever it holds, some
+100 KB of code, is spread over one layer. The goals are for `both`; whether the worst shape alone
+would meet them is told beside.
 
 A small context that computes nonsense doesn't count: results are compared with float64 on the
 effective weights, and an error above 2e-3 counts as a failure. `gemm_pair` shows why: both
@@ -137,14 +139,16 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     summary["goals"] = {
         form: {
             "most": goal,
-            "met": all(
-                summary[form][name] is not None and summary[form][name] <= goal
-                for name in ("both", "worst_shape")
-            ),
+            "met": _within(summary[form]["both"], goal),
+            "met_by_worst_shape": _within(summary[form]["worst_shape"], goal),
         }
         for form, goal in GOALS.items()
     }
     return summary
+
+
+def _within(figure: float | None, goal: float) -> bool:
+    return figure is not None and figure <= goal
 
 
 def as_table(result: Mapping[str, Any]) -> str:
