@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from tests.trainer.oracle import TINY, make_pair, randomise_b, relative_error
 from trainer.lora import LoraAdapter
 from trainer.packing import Packed, SegmentTree
-from trainer.weight_plan import FORMAT_CHOICES, FormatChoice
+from trainer.weight_plan import FormatChoice
 
 IDS = [5, 17, 99, 3, 3, 64, 120, 8, 41, 77, 130, 2]
 
@@ -21,7 +22,7 @@ def straight(ids: list[int]) -> Packed:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("weight_format", FORMAT_CHOICES)
+@pytest.mark.parametrize("weight_format", get_args(FormatChoice))
 def test_logits_equal_transformers(tmp_path: Path, tied: bool, weight_format: FormatChoice) -> None:
     config = replace(TINY, tie_word_embeddings=tied)
     pair = make_pair(tmp_path, config, weight_format=weight_format)
