@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -13,8 +14,13 @@ from npu.forms.form import Form
 from npu.forms.inputs import InputsForm
 from npu.forms.table import table_in_one_context
 from npu.frozen_matrix import FrozenMatrix
+from npu.htp import is_emulator
 from npu.integer_products import IntegerProducts
 from npu.sessions import HtpSessions, onnxruntime_versions
+
+
+_EMULATED_PARAMETERS = 16_000_000
+"""SmolLM2's 135 million took 4 to 7 minutes and 5 to 6 GB with all buckets (measured)."""
 
 
 class QnnEngine(GraphEngine):
@@ -52,12 +58,21 @@ class QnnEngine(GraphEngine):
         return super().versions() | onnxruntime_versions(qnn=True)
 
 
+def _parameters(matrices: Mapping[str, FrozenMatrix]) -> int:
+    return sum(math.prod(matrix.shape) for matrix in matrices.values())
+
+
 def _form(
     matrices: Mapping[str, FrozenMatrix], options: EngineOptions, sessions: HtpSessions
 ) -> tuple[Form, str]:
     """The form `options` ask for, and why it is this one. Raises EngineError."""
     if options.form == "inputs":
         return InputsForm(sessions), "asked for by name"
+    if options.form == "auto" and is_emulator() and _parameters(matrices) > _EMULATED_PARAMETERS:
+        return InputsForm(sessions), (
+            "the emulator compiles a table anew in each process, which takes minutes for so large "
+            "a model; form table can be asked for by name"
+        )
     if options.activations == "int16":
         return InputsForm(sessions), "16-bit integer products take the weight as an input"
     try:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import npu.engines.qnn
 import npu.shared_context
 from npu.checked_engine import create_checked_engine
 from npu.engine_options import EngineOptions
@@ -165,3 +166,18 @@ def test_a_wrong_table_of_the_model_itself_does_not_pass(monkeypatch: Patch) -> 
     monkeypatch.setattr(Tables, "place", stale)
     with pytest.raises(EngineError, match="the check of '2' in its table"):
         create_checked_engine("onnx_cpu", matrices, options)
+
+
+@pytest.mark.emulator
+def test_a_large_model_takes_inputs_on_the_emulator_unless_told_otherwise(
+    monkeypatch: Patch,
+) -> None:
+    monkeypatch.setattr(npu.engines.qnn, "_EMULATED_PARAMETERS", 96 * 160 - 1)
+    matrices = weights(96, 160, "int8", layers=1)
+    engine = create_engine("qnn", matrices, EngineOptions(buckets=(8,)))
+    assert (engine.form, engine.requested) == ("inputs", "qnn")
+    assert "minutes" in (engine.form_why or "")
+    engine = create_engine("qnn", matrices, EngineOptions(buckets=(8,), form="table"))
+    assert engine.form == "table"
+    monkeypatch.setattr(npu.engines.qnn, "_EMULATED_PARAMETERS", 96 * 160)
+    assert create_engine("qnn", matrices, EngineOptions(buckets=(8,))).form == "table"
