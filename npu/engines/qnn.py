@@ -18,7 +18,6 @@ from npu.htp import is_emulator
 from npu.integer_products import IntegerProducts
 from npu.sessions import HtpSessions, onnxruntime_versions
 
-
 _EMULATED_PARAMETERS = 16_000_000
 """SmolLM2's 135 million took 4 to 7 minutes and 5 to 6 GB with all buckets (measured)."""
 
