@@ -18,6 +18,7 @@ from trainer.add_model import AddModelError, add_model, find_source, main
 from trainer.models.config import DecoderConfig
 from trainer.models.tiny import write_tiny_model
 from trainer.safetensors_file import SafetensorsFile
+from trainer.weight_plan import DEFAULT_FORMAT
 
 
 def left_behind(home: Path) -> list[str]:
@@ -83,7 +84,7 @@ def test_the_manifest_describes_the_files(tiny_home: Path) -> None:
     assert manifest["manifest_version"] == 1
     assert manifest["name"] == "tiny"
     assert manifest["source"] == "tiny-llama"
-    assert manifest["format"] == "int8"
+    assert manifest["format"] == DEFAULT_FORMAT == "native"
     assert manifest["matrix_formats"] == {
         name: matrix.format for name, matrix in weights.matrices.items()
     }
