@@ -33,6 +33,17 @@ class Metrics(BaseModel):
     recency_prior_accuracy: float | None = Field(default=None, ge=0, le=1)
 
 
+class EngineSwitch(Answer):
+    """Another engine took over the frozen products amid the run."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    step: int = Field(ge=0, description="The last step before it.")
+    before: str = Field(alias="from")
+    after: str = Field(alias="to")
+    why: str
+
+
 class Version(Answer):
     """A finished adapter and what became of it."""
 
@@ -45,6 +56,8 @@ class Version(Answer):
     metrics: Metrics
     base_hash: str
     exact_resume: bool
+    exact_resume_reason: str | None = Field(description="Why it isn't the same run any more.")
+    engine_switches: list[EngineSwitch] = Field(description="Where an engine was given up.")
     engine: dict[str, Any]
     seen_deleted: int = Field(
         description="Examples it was trained or measured on that are deleted or expired since."

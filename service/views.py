@@ -133,6 +133,8 @@ def version_answer(row: Version) -> VersionAnswer:
         metrics=Metrics.model_validate(row.metrics),
         base_hash=row.manifest["base_hash"],
         exact_resume=row.manifest["exact_resume"],
+        exact_resume_reason=row.manifest.get("exact_resume_reason"),
+        engine_switches=row.manifest.get("engine_switches", []),
         engine=row.manifest["engine"],
         seen_deleted=row.seen_deleted,
     )

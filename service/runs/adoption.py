@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlmodel import Session
 
-from api_schemas.versions import Metrics
+from api_schemas.versions import EngineSwitch, Metrics
 from service.door import strict_json
 from service.home import Home
 from service.runs.run_log import note, note_words
@@ -68,6 +68,7 @@ class VersionManifest(BaseModel):
     metrics: Metrics
     holdout_rows: list[dict[str, Any]]
     engine: dict[str, Any]
+    engine_switches: list[EngineSwitch] = []
     skipped_example_ids: list[int]
     forgotten: list[Forgotten] = []
     files: dict[str, str] = Field(min_length=1)

@@ -74,6 +74,9 @@ def test_a_segfault_of_the_npu_costs_a_run_its_engine_and_nothing_else(tmp_path:
         assert "SIGSEGV" in switch["why"]
         assert not version["exact_resume"]
         assert "qnn" in version["exact_resume_reason"]
+        told = daemon.http.get("/v1/adapters/phone/versions/1").json()
+        for member in ("engine_switches", "exact_resume", "exact_resume_reason"):
+            assert told[member] == version[member]
         engine = daemon.http.get("/v1/device").json()["engine"]
         assert (engine["requested"], engine["name"]) == ("qnn", "torch_cpu")
         assert "SIGSEGV at step " in engine["fallback"]
