@@ -25,8 +25,9 @@ from npu.forms.form import Piece, run_session
 from npu.graphs import OPERAND, WEIGHT
 from npu.graphs_int16 import Int16Spec, build_int16_graph, result_step
 from npu.ledger import Direction, Ledger
+from npu.opened_once import OpenedOnce
 from npu.rows import CODE_ZERO, LARGEST_OPERAND_CODE, code_rows
-from npu.sessions import Session, SessionOpener
+from npu.sessions import SessionOpener
 
 _REPEAT_LOWER = 3
 """Rows at the rails are computed again from operands 2**3 smaller: 2 sqrt(K) fits then."""
@@ -53,7 +54,9 @@ class IntegerProducts:
         Raises EngineError if a sum that is too large wraps instead of stopping at the rails.
         """
         self._open_session = open_session
-        self._sessions: dict[Int16Spec, Session | EngineError] = {}
+        self._session: OpenedOnce[Int16Spec] = OpenedOnce(
+            lambda spec: open_session(build_int16_graph(spec))
+        )
         self._check_rails()
 
     def multiply(
@@ -78,7 +81,7 @@ class IntegerProducts:
 
     def close(self) -> None:
         """Let go of the sessions."""
-        self._sessions.clear()
+        self._session.clear()
 
     def _run(
         self, piece: Piece, x: torch.Tensor, bucket: int, lower: int
@@ -95,18 +98,6 @@ class IntegerProducts:
         values = torch.from_numpy(codes.astype(np.float32))
         y = values.sub_(CODE_ZERO).mul_(result_step(K)).mul_(coded.powers)
         return y, railed + coded.cut_off
-
-    def _session(self, spec: Int16Spec) -> Session:
-        """The graph's session; a graph that failed to open is not tried again."""
-        if spec not in self._sessions:
-            try:
-                self._sessions[spec] = self._open_session(build_int16_graph(spec))
-            except EngineError as error:
-                self._sessions[spec] = error
-        session = self._sessions[spec]
-        if isinstance(session, EngineError):
-            raise ProductError(str(session)) from session
-        return session
 
     def _check_rails(self) -> None:
         """All operands and codes at their largest: the sum is 2**32 in units of both steps."""

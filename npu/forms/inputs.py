@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from npu.engine_options import FormName
-from npu.errors import EngineError, ProductError
 from npu.forms.form import Cut, Form, Half, Piece, run_session
 from npu.frozen_matrix import FrozenMatrix
 from npu.graphs import OPERAND, WEIGHT, GraphSpec, InputFormat, build_graph
 from npu.ledger import Direction
+from npu.opened_once import OpenedOnce
 from npu.pieces import ranges
 from npu.quantize_blocks import dequantize_blocks
-from npu.sessions import Session, SessionOpener
+from npu.sessions import SessionOpener
 from npu.weight_layout import BLOCK_FORMATS
 
 _LARGEST_ROWS = 16_384
@@ -32,8 +32,9 @@ class InputsForm(Form):
 
     def __init__(self, open_session: SessionOpener) -> None:
         """Graphs opened with `open_session`."""
-        self._open_session = open_session
-        self._sessions: dict[GraphSpec, Session | EngineError] = {}
+        self._session: OpenedOnce[GraphSpec] = OpenedOnce(
+            lambda spec: open_session(build_graph(spec))
+        )
 
     def cut(self, matrix: FrozenMatrix) -> Cut:
         """Pieces of at most 16 384 rows and 32 768 columns."""
@@ -49,19 +50,7 @@ class InputsForm(Form):
 
     def close(self) -> None:
         """Let go of the sessions."""
-        self._sessions.clear()
-
-    def _session(self, spec: GraphSpec) -> Session:
-        """The graph's session; a graph that failed to open is not tried again."""
-        if spec not in self._sessions:
-            try:
-                self._sessions[spec] = self._open_session(build_graph(spec))
-            except EngineError as error:
-                self._sessions[spec] = error
-        session = self._sessions[spec]
-        if isinstance(session, EngineError):
-            raise ProductError(str(session)) from session
-        return session
+        self._session.clear()
 
 
 def _weight_input(piece: Piece) -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ import npu.engine_choice
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
 from npu.errors import EngineError, ProductError
+from npu.forms.inputs import InputsForm
 from npu.htp import Snapdragon
 from npu.opening import open_engine
 from npu.weights import FrozenMatrix, FrozenWeights
@@ -107,7 +108,7 @@ def test_a_graph_that_fails_while_training_is_made_good_once_and_counted() -> No
         attempts.append(model)
         raise EngineError("DSP out of memory")
 
-    engine.graphs._open_session = broken  # type: ignore[attr-defined]
+    engine.graphs = InputsForm(broken)  # type: ignore[attr-defined, arg-type]
     assert torch.equal(engine.forward("m", x), expected)
     assert torch.equal(engine.forward("m", x), expected)
     engine.input_gradient("m", torch.ones(3, 6))
@@ -136,7 +137,7 @@ def test_without_a_fallback_the_failure_is_raised() -> None:
         def run(self, *_: object) -> None:
             raise RuntimeError("SSR: the DSP restarted")
 
-    engine.graphs._open_session = lambda model: Failing()  # type: ignore[attr-defined]
+    engine.graphs = InputsForm(lambda model: Failing())  # type: ignore[attr-defined, arg-type, return-value]
     with pytest.raises(ProductError, match="the DSP restarted"):
         engine.forward("m", torch.ones(3, 10))
 
