@@ -1,6 +1,7 @@
 """One training step of a real model on a half-precision engine beside `torch_cpu`.
 
-    python -m bench.emulator_step HOME/models/smollm2-135m [--engine qnn] [--tokens 64] [--json]
+    python -m bench.emulator_step HOME/models/smollm2-135m [--engine qnn] [--form table]
+        [--buckets 8 64] [--tokens 64] [--json]
 
 Same tokens, same adapter (lora_B random, as at zero every gradient of lora_A is zero), one forward,
 recomputation and backward each; prints the relative Frobenius error of every adapter gradient
@@ -20,6 +21,7 @@ import torch
 
 from npu.engine_options import EngineOptions
 from npu.opening import open_engine
+from npu.pieces import BUCKETS
 from npu.weights import FrozenWeights
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
@@ -31,11 +33,11 @@ EngineName = Literal["qnn", "onnx_cpu", "torch_cpu"]
 
 
 def gradients(
-    weights: FrozenWeights, engine_name: EngineName, tokens: int, threads: int
+    weights: FrozenWeights, engine_name: EngineName, tokens: int, options: EngineOptions
 ) -> tuple[dict[str, torch.Tensor], float, dict[str, Any]]:
     """Adapter gradients of one step, the step's seconds and the engine's report."""
     config = DecoderConfig.from_json(weights.metadata["config"])
-    engine = open_engine(weights, engine_name, EngineOptions(threads=threads))
+    engine = open_engine(weights, engine_name, options)
     adapter = LoraAdapter(config, rank=8, alpha=16.0, seed=0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -60,22 +62,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model", type=Path)
     parser.add_argument("--engine", choices=["qnn", "onnx_cpu"], default="qnn")
+    parser.add_argument("--form", choices=["auto", "inputs", "table"], default="auto")
+    parser.add_argument("--buckets", type=int, nargs="+", default=BUCKETS)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     weights = FrozenWeights.open(arguments.model / "weights.lorad", verify=True)
     torch.set_num_threads(arguments.threads)
-    expected, cpu_seconds, _ = gradients(weights, "torch_cpu", arguments.tokens, arguments.threads)
-    found, seconds, report = gradients(
-        weights, arguments.engine, arguments.tokens, arguments.threads
+    options = EngineOptions(
+        threads=arguments.threads, form=arguments.form, buckets=tuple(arguments.buckets)
     )
+    expected, cpu_seconds, _ = gradients(weights, "torch_cpu", arguments.tokens, options)
+    found, seconds, report = gradients(weights, arguments.engine, arguments.tokens, options)
     errors = {
         key: float((found[key] - expected[key]).norm() / expected[key].norm()) for key in expected
     }
     worst = max(errors, key=errors.__getitem__)
     result = {
         "engine": report["engine"],
+        "form": report["form"],
+        "form_why": report["form_why"],
+        "context": report.get("context"),
+        "precision": report["precision"],
         "device": report["device"],
         "tokens": arguments.tokens,
         "tensors": len(errors),
