@@ -18,7 +18,7 @@ def test_the_shapes_are_the_models_own() -> None:
     assert sizes["Qwen2.5-0.5B"]["down_proj"] == (896, 4864)
     assert sizes["Llama-3.2-1B"]["qkv_proj"] == (3072, 2048)
     assert sizes["Llama-3.2-1B"]["o_proj"] == (2048, 2048)
-    for case in planned_cases(quick=False):
+    for case in planned_cases(quick=False, every_shape=True):
         assert case.parameters >= SMALLEST
 
 
