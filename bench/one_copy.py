@@ -11,9 +11,10 @@ not the memory of a running phone. `forward`: graphs for y = x W^T alone; `both`
 dx = dy W too, for 32 rows each; `all_buckets`: both directions for every number of rows that
 training has graphs for. A figure of a form is all bytes of the cut models' contexts over all
 their parameters: Llama-3.2-1B, the largest cut, weighs most. `worst_context` is the worst of single
-contexts, both directions. With `--every-shape` (three times the contexts) there is one for each shape alone as
-well: what a graph costs whatever it holds, some 100 KB of code, is spread over one layer there. The
-goals are for `both`; whether the worst context alone would meet them is told beside.
+contexts, both directions. With `--every-shape` (three times the contexts) there is one for each
+shape alone as well: what a graph costs whatever it holds, some 100 KB of code, is spread over one
+layer there. The goals are for `both`; whether the worst context alone would meet them is told
+beside.
 
 A small context that computes nonsense doesn't count: results are compared with float64 on the
 effective weights, and an error above 2e-3 counts as a failure. `gemm_pair` shows why: both
