@@ -26,7 +26,8 @@ class Ledger:
         self._fallbacks: Counter[tuple[str, str, str | None, Direction | None]] = Counter()
         self._repeats: Counter[tuple[str, str, Direction]] = Counter()
         self._rails: Counter[tuple[str, str, Direction]] = Counter()
-        self._given_up: dict[str, Any] | None = None
+        self.given_up: dict[str, Any] | None = None
+        """After how many products the engine was given up, and why; None: it wasn't."""
         self._add_engine(engine)
 
     def product(self, engine: str, product: Product, seconds: float) -> None:
@@ -60,7 +61,7 @@ class Ledger:
         Call it before this product is counted.
         """
         asked = sum(sum(counts.values()) for counts in self._products.values())
-        self._given_up = {"after_products": asked + 1, "cause": cause}
+        self.given_up = {"after_products": asked + 1, "cause": cause}
 
     def report(self) -> dict[str, Any]:
         """The books as JSON-able values."""
@@ -80,7 +81,7 @@ class Ledger:
             ],
             "repeats": _by_matrix(self._repeats),
             "rails": _by_matrix(self._rails),
-            "given_up": self._given_up,
+            "given_up": self.given_up,
         }
 
     def _add_engine(self, engine: str) -> None:
