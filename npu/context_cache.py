@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from npu.json_file import sync_folder
+from npu.durable import sync
 
 GRAPHS_REVISION = 1
 """To be raised when what we compile changes its meaning and not its bytes."""
@@ -126,14 +126,14 @@ class ContextCache:
                 _put(content, temporary / name)
             paths = {name: temporary / name for name in files}
             _put(_manifest(key, paths), temporary / _MANIFEST)
-            sync_folder(temporary)
+            sync(temporary)
             try:
                 temporary.rename(self._folder / key)
             except OSError as error:
                 # Another process has just kept the same set.
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
-            sync_folder(self._folder)
+            sync(self._folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -238,8 +238,7 @@ def _put(content: bytes | Path, path: Path) -> None:
             shutil.copyfile(content, path)
     else:
         path.write_bytes(content)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(path)
 
 
 def _manifest(key: str, paths: Mapping[str, Path]) -> bytes:

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from npu.durable import sync
+
 _MOST_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ def write_json_file(path: Path, content: dict[str, Any]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def remove_file(path: Path) -> None:
@@ -59,13 +61,4 @@ def remove_file(path: Path) -> None:
         path.unlink()
     except FileNotFoundError:
         return
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Put a folder's names on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

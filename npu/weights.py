@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from npu.durable import sync
 from npu.frozen_matrix import FrozenMatrix
 from npu.quantize import Quantized, quantize
 from npu.weight_layout import (
@@ -312,8 +313,4 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)

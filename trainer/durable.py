@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from npu.durable import sync
+
 
 def ensure_folder(folder: Path, home: Path) -> None:
     """Make a folder below `home`, with its parents; a power cut takes none of its path away.
@@ -18,10 +20,10 @@ def ensure_folder(folder: Path, home: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = home
-    _fsync(path)
+    sync(path)
     for part in folder.relative_to(home).parts:
         path /= part
-        _fsync(path)
+        sync(path)
 
 
 @contextmanager
@@ -42,12 +44,12 @@ def published(final: Path) -> Iterator[Path]:
     try:
         yield temporary
         for path in sorted(temporary.rglob("*")):
-            _fsync(path)
-        _fsync(temporary)
+            sync(path)
+        sync(temporary)
         if final.exists():
             raise FileExistsError(f"expected no {final.name}, found one; it is never overwritten")
         temporary.rename(final)
-        _fsync(final.parent)
+        sync(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -56,11 +58,3 @@ def file_sha256(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -119,7 +119,7 @@ def test_every_disk_has_the_newest_acknowledged_checkpoint(tmp_path: Path) -> No
 
 
 def without_fsync_of(matches: Callable[[Path], bool]) -> Callable[[Path], None]:
-    real = trainer.durable._fsync
+    real = trainer.durable.sync
 
     def forgetful(path: Path) -> None:
         if not matches(path):
@@ -149,7 +149,7 @@ def test_the_shim_bites(
     matches: Callable[[Path], bool],
 ) -> None:
     """Each fsync is needed: without it some disk has lost a checkpoint."""
-    monkeypatch.setattr(trainer.durable, "_fsync", without_fsync_of(matches))
+    monkeypatch.setattr(trainer.durable, "sync", without_fsync_of(matches))
     home = tmp_path / "home"
     home.mkdir()
     with recorded(home) as record:
@@ -165,7 +165,7 @@ def test_the_earlier_must_not_go_before_the_later_is_sure(
     home.mkdir()
     saving = Checkpointing(home, home / CHECKPOINTS, SPEC, means(SPEC.training, 0))
     saving.save(replace(checkpoint(10), state={"name": "step 10"}), replacing=False)
-    monkeypatch.setattr(trainer.durable, "_fsync", without_fsync_of(lambda path: True))
+    monkeypatch.setattr(trainer.durable, "sync", without_fsync_of(lambda path: True))
     with recorded(home) as record:
         record.mark("step 10")
         saving.save(replace(checkpoint(20), state={"name": "step 20"}), replacing=True)
@@ -181,7 +181,7 @@ def test_what_a_killed_process_left_unsynced_is_made_sure_before_it_is_acknowled
     home.mkdir()
     newest = replace(checkpoint(10), state={"name": "step 10"})
 
-    real = trainer.durable._fsync
+    real = trainer.durable.sync
 
     def killed(path: Path) -> None:
         if path.name == "checkpoints" and list(path.glob("step-*")):
@@ -190,7 +190,7 @@ def test_what_a_killed_process_left_unsynced_is_made_sure_before_it_is_acknowled
 
     with recorded(home) as record:
         with monkeypatch.context() as patched:
-            patched.setattr(trainer.durable, "_fsync", killed)
+            patched.setattr(trainer.durable, "sync", killed)
             first = Checkpointing(home, home / CHECKPOINTS, SPEC, means(SPEC.training, 0))
             with pytest.raises(KeyboardInterrupt):
                 first.save(newest, replacing=False)

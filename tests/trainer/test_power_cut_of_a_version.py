@@ -93,7 +93,7 @@ def test_the_shim_bites_versions(
     forgetful = without_fsync_of(
         lambda path: path.name == forgotten or path.name.startswith(f"{forgotten}-0")
     )
-    monkeypatch.setattr(trainer.durable, "_fsync", forgetful)
+    monkeypatch.setattr(trainer.durable, "sync", forgetful)
     home = tmp_path / "home"
     home.mkdir()
     with recorded(home) as record:
@@ -122,7 +122,7 @@ def test_a_version_that_a_killed_process_left_unsynced_is_made_sure_before_it_is
     home = tmp_path / "home"
     home.mkdir()
     adapter()
-    real = trainer.durable._fsync
+    real = trainer.durable.sync
 
     def killed(path: Path) -> None:
         if path.name == "versions" and list(path.glob("run-*")):
@@ -131,7 +131,7 @@ def test_a_version_that_a_killed_process_left_unsynced_is_made_sure_before_it_is
 
     with recorded(home) as record:
         with monkeypatch.context() as patched:
-            patched.setattr(trainer.durable, "_fsync", killed)
+            patched.setattr(trainer.durable, "sync", killed)
             with pytest.raises(KeyboardInterrupt):
                 publish(home)
         assert (home / VERSION).exists()
