@@ -40,9 +40,7 @@ def gradients(
     engine = open_engine(weights, engine_name, options)
     adapter = LoraAdapter(config, rank=8, alpha=16.0, seed=0)
     generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for lora_B in adapter.lora_B.values():
-            lora_B.copy_(torch.randn(lora_B.shape, generator=generator) * 0.01)
+    adapter.randomise(generator, 0.01)
     ids = torch.randint(20, config.vocab_size, (tokens + 1,), generator=generator).tolist()
     batch = [TokenExample(1, tuple(ids[:-2]), tuple(ids[-2:]), "")]
     method = FirstOrder(

@@ -105,9 +105,7 @@ def adapter_gradients(decoder: Decoder, task: Task, examples: int) -> dict[str, 
     """
     adapter = LoraAdapter(decoder.config, rank=RANK, alpha=ALPHA, seed=_GRADIENT_SEED)
     generator = torch.Generator().manual_seed(_GRADIENT_SEED)
-    with torch.no_grad():
-        for lora_B in adapter.lora_B.values():
-            lora_B.copy_(torch.randn(lora_B.shape, generator=generator) * _RANDOM_B)
+    adapter.randomise(generator, _RANDOM_B)
     chosen = spread(list(task.train.values()), examples)
     _method(decoder, adapter, task.settings).accumulate(chosen)
     found = {}

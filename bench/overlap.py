@@ -152,9 +152,7 @@ class Step:
         self.engine = engine
         self._adapter = LoraAdapter(config, rank=options.rank, alpha=2.0 * options.rank, seed=0)
         generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for lora_B in self._adapter.lora_B.values():
-                lora_B.copy_(torch.randn(lora_B.shape, generator=generator) * 0.05)
+        self._adapter.randomise(generator, 0.05)
         shape = (options.tokens + 1,)
         ids = torch.randint(20, config.vocab_size, shape, generator=generator).tolist()
         self._batch = [TokenExample(1, tuple(ids[:-2]), tuple(ids[-2:]), "")]

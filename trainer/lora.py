@@ -112,6 +112,12 @@ class LoraAdapter:
             self.scale,
         )
 
+    @torch.no_grad()
+    def randomise(self, generator: torch.Generator, deviation: float) -> None:
+        """Normal around zero; for measuring, since at zero every gradient of lora_A is zero."""
+        for lora_B in self.lora_B.values():
+            lora_B.copy_(torch.randn(lora_B.shape, generator=generator) * deviation)
+
     def layer_parameters(self, layer: int) -> list[torch.nn.Parameter]:
         """The trainable tensors of one layer, in a fixed order."""
         pairs = ((self.lora_A[layer, name], self.lora_B[layer, name]) for name in self.targets)
