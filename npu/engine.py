@@ -37,6 +37,7 @@ import torch
 from npu.engine_choice import EngineName, RequestedEngine
 from npu.engine_options import EngineOptions
 from npu.errors import EngineError, NonFiniteInput, ProductError
+from npu.format_shares import format_shares
 from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction, Ledger, Product
 from npu.pending_product import EngineThread, PendingProduct, at_once
@@ -217,14 +218,9 @@ class Engine(ABC):
 
 def precision_summary(matrices: Iterable[FrozenMatrix]) -> dict[str, Any]:
     """Matrices, parameters and bytes of each weight format, and bytes per parameter of all."""
-    formats: dict[str, dict[str, int]] = {}
-    for matrix in matrices:
-        counts = formats.setdefault(matrix.format, {"matrices": 0, "parameters": 0, "bytes": 0})
-        counts["matrices"] += 1
-        counts["parameters"] += matrix.shape[0] * matrix.shape[1]
-        counts["bytes"] += matrix.bytes
-    parameters = sum(counts["parameters"] for counts in formats.values())
-    stored = sum(counts["bytes"] for counts in formats.values())
+    formats = format_shares((matrix.format, matrix.shape) for matrix in matrices)
+    parameters = sum(share["parameters"] for share in formats.values())
+    stored = sum(share["bytes"] for share in formats.values())
     return {
         "formats": dict(sorted(formats.items())),
         "bytes_per_parameter": round(stored / parameters, 4) if parameters else None,

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from npu.weight_layout import BLOCK, BLOCK_FORMATS, WeightFormat, part_bytes
+from npu.weight_layout import BLOCK, BLOCK_FORMATS, WeightFormat
 
 CANDIDATES: tuple[WeightFormat, ...] = ("int4", "int4_min", "int8", "fp16")
 """All formats there are, small ones first."""
@@ -89,14 +89,6 @@ class Mix:
 def candidate_formats(K: int) -> tuple[WeightFormat, ...]:
     """The formats that a matrix with K columns can have."""
     return tuple(f for f in CANDIDATES if f not in BLOCK_FORMATS or K % BLOCK == 0)
-
-
-def format_bytes(format: WeightFormat, shape: tuple[int, int]) -> int:
-    """What a matrix [N, K] takes in that format: codes, scale and offset.
-
-    Raises WeightFileError for a K that can't be cut into the format's blocks.
-    """
-    return sum(part or 0 for part in part_bytes(format, *shape))
 
 
 def choose_mix(

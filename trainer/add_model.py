@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from npu.format_shares import format_shares
 from npu.weights import FrozenWeights, WeightFormat, write_frozen_weights
 from trainer.calibration.options import (
     DEFAULT_TOLERANCE,
@@ -41,7 +42,6 @@ from trainer.weight_plan import (
     DEFAULT_FORMAT,
     FORMAT_CHOICES,
     FormatChoice,
-    format_shares,
     plan_formats,
 )
 
@@ -205,7 +205,7 @@ def _write_model(
         "name": name,
         "base_hash": base_hash,
         "format": "auto" if isinstance(format, AutoFormat) else format,
-        "formats": format_shares(matrices, formats),
+        "formats": format_shares((formats[source.name], source.shape) for source in matrices),
         "matrix_formats": formats,
         "source": source,
         "parameters": model.parameters,

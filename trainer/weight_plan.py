@@ -10,11 +10,10 @@ SmolLM2's embedding, which is its head too, shows why those stay int8: int8 is o
 and saves 0.08 bytes a parameter. 4-bit GGUF files keep them in 8 bits as well.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal, TypedDict, get_args
+from typing import Literal, get_args
 
-from npu.weight_layout import BLOCK, BLOCK_FORMATS, WeightFormat, part_bytes
+from npu.weight_layout import BLOCK, BLOCK_FORMATS, WeightFormat
 from npu.weights import MatrixSource
 
 FormatChoice = Literal["int8", "fp16", "int4", "int4_min", "native"]
@@ -29,33 +28,9 @@ more. A source without 4-bit weights is int8 either way."""
 _ROW_TABLES = ("embed_tokens", "lm_head")
 
 
-class FormatShare(TypedDict):
-    """What one format holds of a model: matrices, their weights, their bytes in the file."""
-
-    matrices: int
-    parameters: int
-    bytes: int
-
-
 def plan_formats(choice: FormatChoice, sources: Sequence[MatrixSource]) -> dict[str, WeightFormat]:
     """Each matrix's format by name."""
     return {source.name: _format(choice, source) for source in sources}
-
-
-def format_shares(
-    sources: Sequence[MatrixSource], formats: dict[str, WeightFormat]
-) -> dict[WeightFormat, FormatShare]:
-    """What each format that occurs holds, in order of its first matrix."""
-    shares: dict[WeightFormat, FormatShare] = defaultdict(
-        lambda: {"matrices": 0, "parameters": 0, "bytes": 0}
-    )
-    for source in sources:
-        format = formats[source.name]
-        share = shares[format]
-        share["matrices"] += 1
-        share["parameters"] += source.shape[0] * source.shape[1]
-        share["bytes"] += sum(part or 0 for part in part_bytes(format, *source.shape))
-    return dict(shares)
 
 
 def _format(choice: FormatChoice, source: MatrixSource) -> WeightFormat:

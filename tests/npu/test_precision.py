@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npu.format_shares import format_bytes
 from npu.precision import (
     BudgetError,
     Candidate,
     candidate_formats,
     choose_mix,
-    format_bytes,
     propose_mixes,
 )
 from npu.weight_layout import BLOCK_FORMATS, WeightFileError

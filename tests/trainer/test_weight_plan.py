@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
+from npu.format_shares import format_shares
 from npu.weights import MatrixSource, WeightFormat
 from service.cli.model import WeightFormat as CommandLineFormat
 from trainer.weight_plan import (
     DEFAULT_FORMAT,
     FORMAT_CHOICES,
     FormatChoice,
-    format_shares,
     plan_formats,
 )
 
@@ -45,7 +45,8 @@ def test_each_matrix_gets_what_it_can_have(
 
 
 def test_shares_add_up() -> None:
-    shares = format_shares(SOURCES, plan_formats("native", SOURCES))
+    formats = plan_formats("native", SOURCES)
+    shares = format_shares((formats[source.name], source.shape) for source in SOURCES)
     assert shares == {
         "int4_min": {"matrices": 1, "parameters": 1536, "bytes": 768 + 2 * 96},
         "int8": {"matrices": 3, "parameters": 640 + 768 + 640, "bytes": 2048 + 4 * (8 + 8 + 10)},

@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from npu.format_shares import format_bytes
 from npu.precision import (
     BudgetError,
     Candidate,
     Mix,
     candidate_formats,
     choose_mix,
-    format_bytes,
 )
 from npu.weights import FrozenWeights
 from trainer.calibration.calibration import Calibration, CostTable

@@ -28,9 +28,10 @@ import numpy.typing as npt
 import torch
 
 from npu.engine_options import EngineOptions
+from npu.format_shares import format_bytes
 from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction
-from npu.precision import CANDIDATES, Candidate, candidate_formats, format_bytes
+from npu.precision import CANDIDATES, Candidate, candidate_formats
 from npu.quantize import quantize
 from npu.weight_layout import WeightFormat
 from npu.weights import FrozenWeights, MatrixSource, write_frozen_weights
@@ -260,9 +261,7 @@ def random_adapter(model: BaseModel, settings: CalibrationSettings) -> LoraAdapt
         model.config, rank=settings.rank, alpha=settings.alpha, seed=settings.seed
     )
     generator = torch.Generator().manual_seed(settings.seed + 1)
-    with torch.no_grad():
-        for lora_B in adapter.lora_B.values():
-            lora_B.copy_(torch.randn(lora_B.shape, generator=generator) * LORA_B_DEVIATION)
+    adapter.randomise(generator, LORA_B_DEVIATION)
     return adapter
 
 
