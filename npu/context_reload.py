@@ -8,7 +8,6 @@ Native code that crashes on it would take the worker along, and with it the engi
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu.child import child_command, child_environment
 from npu.errors import EngineError, one_line
 from npu.htp import SOCS, Soc, soc_of_part
 from npu.sessions import HtpSessions, Session
@@ -51,16 +51,10 @@ def load_models(paths: Mapping[str, Path], sessions: HtpSessions) -> dict[str, S
 
 def try_in_child(paths: Iterable[Path], soc: Soc | None, *, seconds: float = SECONDS) -> Reload:
     """Load the models in a process of its own, which dies with this one."""
-    command = [
-        sys.executable,
-        *(["-P"] if sys.flags.safe_path else []),
-        *("-m", "npu.with_parent", str(os.getpid()), "npu.context_reload"),
-        *([] if soc is None else ["--soc", soc.part]),
-        *map(str, paths),
-    ]
+    asked = [*([] if soc is None else ["--soc", soc.part]), *map(str, paths)]
     try:
         done = subprocess.run(
-            command,
+            child_command("npu.context_reload", *asked),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -69,7 +63,7 @@ def try_in_child(paths: Iterable[Path], soc: Soc | None, *, seconds: float = SEC
             text=True,
             errors="replace",
             check=False,
-            env={name: text for name, text in os.environ.items() if not name.startswith("LORAD_")},
+            env=child_environment(),
         )
     except subprocess.TimeoutExpired:
         return Reload(False, f"it did not end within {seconds:.0f} s", again=True)

@@ -23,6 +23,7 @@ from typing import Any, get_args
 from npu.demotions import find_demotion, lift_demotions
 from npu.diagnosis import Diagnosis, diagnose
 from npu.engine_choice import EngineName, RequestedEngine, choose_engine
+from npu.engine_options import FormName
 from npu.fingerprint import fingerprint
 from npu.htp import SOCS, is_emulator
 from npu.lock_holder import lock_holder
@@ -34,8 +35,11 @@ WORKS, FAILED, NO_HOME, LOCKED = 0, 1, 2, 3
 SECONDS = 120.0
 """A self-test takes about 5 s on two slow cores; on the NPU itself nobody has measured it."""
 
+NPU_FORMS: tuple[FormName, ...] = ("table", "inputs")
+"""Of the engine on the NPU, the preferred one first."""
+
 FORMS: dict[EngineName, tuple[str, ...]] = {
-    "qnn": ("table", "inputs"),
+    "qnn": NPU_FORMS,
     "onnx_cpu": ("inputs",),
     "torch_cpu": ("codes",),
 }

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu.demotions import Demotion, add_demotion, find_demotion
-from npu.doctor import FORMS, SECONDS, examine, given_up
+from npu.doctor import NPU_FORMS, SECONDS, examine, given_up
 from npu.engine_choice import EngineName, RequestedEngine, choose_engine
 from npu.engine_mark import EngineMark, Phase, read_mark, remove_mark, write_mark
 from npu.engine_options import EngineOptions, RequestedForm
@@ -141,15 +141,15 @@ class EngineGuard:
         demotion = find_demotion(self.folder, "qnn", self._fingerprint)
         if demotion is not None:
             return _refusal(given_up("qnn", demotion.cause), options)
-        forms = FORMS["qnn"] if options.form == "auto" else (options.form,)
+        forms = NPU_FORMS if options.form == "auto" else (options.form,)
         checks = self._check(forms, why, options)
-        fit = next((check for check in checks if check.passed), None)
-        if fit is None:
+        fit = [form for form, check in zip(forms, checks, strict=False) if check.passed]
+        if not fit:
             return _refusal(f"qnn can't be used: {checks[0].cause}", options)
-        if fit is checks[0]:
+        if checks[0].passed:
             return Choice("qnn", options.form, why)
         form_why = f"the form {checks[0].form} can't be used: {checks[0].cause}"
-        return Choice("qnn", fit.form, why, form_why=form_why)  # type: ignore[arg-type]
+        return Choice("qnn", fit[0], why, form_why=form_why)
 
     def _check(self, forms: tuple[str, ...], why: str, options: EngineOptions) -> list[Check]:
         """The checks of the forms up to the first that passes, from the verdict where it has them.

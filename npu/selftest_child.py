@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from npu.child import child_command, child_environment
 
 _LOOK_SECONDS = 0.2
 _KILLED_SECONDS = 5.0
@@ -47,23 +48,17 @@ def run_selftest_child(
     none of lorad's settings; and it dies with the calling thread. Raises OSError if it can't be
     started.
     """
-    command = [
-        sys.executable,
-        *(["-P"] if sys.flags.safe_path else []),
-        *("-m", "npu.with_parent", str(os.getpid())),
-        *("npu.selftest", "--engine", engine, "--form", form),
-        *([] if soc is None else ["--soc", soc]),
-    ]
+    asked = ["--engine", engine, "--form", form, *([] if soc is None else ["--soc", soc])]
     began = time.monotonic()
     process = subprocess.Popen(
-        command,
+        child_command("npu.selftest", *asked),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
         text=True,
         errors="replace",
-        env={name: value for name, value in os.environ.items() if not name.startswith("LORAD_")},
+        env=child_environment(),
     )
     timed_out = stopped = False
     try:
