@@ -17,8 +17,8 @@ Everything runs on `torch_cpu`, which computes with every format's effective wei
 are kept in OUT/measurements.jsonl and not made again, so an interrupted bench goes on. Writes
 OUT/frontier.json and OUT/frontier.png. The knee is defined in `frontier_knee.py`.
 
-About two minutes a training of SmolLM2-135M on two cores; the policy's own measurements take a few
-more, once.
+About two minutes a training of SmolLM2-135M on two cores; the policy's own measurements take nine
+minutes of one core more, once.
 """
 
 from __future__ import annotations

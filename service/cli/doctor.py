@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -68,7 +67,7 @@ def _ask(settings: Settings, place: Home, *, again: bool) -> tuple[int, dict[str
 
 def _demotions(place: Home, fingerprint: Any) -> list[dict[str, Any]]:
     """The engines that are given up on this device."""
-    found = EngineFiles(Path(place.engine)).demotions()
+    found = EngineFiles(place.engine).demotions()
     return [one.model_dump() for one in found if one.fingerprint == fingerprint]
 
 
