@@ -49,10 +49,7 @@ def gradients(
     began = time.monotonic()
     method.accumulate(batch)
     seconds = time.monotonic() - began
-    found = {}
-    for key, parameter in adapter.named_parameters().items():
-        assert parameter.grad is not None
-        found[key] = parameter.grad.double()
+    found = {key: value.double() for key, value in adapter.named_gradients().items()}
     return found, seconds, engine.report()
 
 

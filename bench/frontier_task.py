@@ -108,11 +108,7 @@ def adapter_gradients(decoder: Decoder, task: Task, examples: int) -> dict[str, 
     adapter.randomise(generator, _RANDOM_B)
     chosen = spread(list(task.train.values()), examples)
     _method(decoder, adapter, task.settings).accumulate(chosen)
-    found = {}
-    for key, parameter in adapter.named_parameters().items():
-        assert parameter.grad is not None
-        found[key] = parameter.grad.double()
-    return found
+    return {key: value.double() for key, value in adapter.named_gradients().items()}
 
 
 def gradient_difference(

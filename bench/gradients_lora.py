@@ -123,14 +123,10 @@ def _errors(toy: _Toy, engine: Engine) -> dict[str, float | None]:
 def _gradients(toy: _Toy, engine: Engine, scale: float) -> Gradients:
     adapter = _adapter(toy.config)
     decoder = Decoder(toy.config, toy.weights, engine)
-    summed, tokens = answer_loss(decoder, adapter, toy.batch, 0, recompute=True)
+    weight = scale / (_EXAMPLES * _ANSWER)
+    _, tokens = answer_loss(decoder, adapter, toy.batch, 0, recompute=True, weight=weight)
     assert tokens == _EXAMPLES * (_PROMPT + _ANSWER - 1)
-    (summed / (_EXAMPLES * _ANSWER) * scale).backward()
-    found = {}
-    for key, parameter in adapter.named_parameters().items():
-        assert parameter.grad is not None
-        found[key] = parameter.grad.double() / scale
-    return found
+    return {key: value.double() / scale for key, value in adapter.named_gradients().items()}
 
 
 def _float64_gradients(

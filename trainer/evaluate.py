@@ -138,8 +138,8 @@ def _score(
             targets += answer
             spans[-1][label] = slice(start, len(targets))
     distinct, place = torch.unique(torch.tensor(rows), return_inverse=True)
-    hidden = decoder.hidden(tree.pack(), adapter)
-    log_probabilities = torch.log_softmax(decoder.logits(hidden[distinct]).double(), dim=-1)
+    hidden = decoder.hidden(tree.pack(), adapter, distinct)
+    log_probabilities = torch.log_softmax(decoder.logits(hidden).double(), dim=-1)
     found = log_probabilities[place, torch.tensor(targets)]
     return [
         _row(

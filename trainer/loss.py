@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
 from trainer.models.decoder import Decoder
 from trainer.packing import Packed, SegmentTree, common_prefix
+
+LOGITS_AT_ONCE = 1 << 24
+"""Numbers of the largest piece of logits: 64 MiB, 341 rows of SmolLM2's 49,152 words."""
 
 
 def label_tokens(examples: Sequence[TokenExample]) -> int:
@@ -75,14 +77,57 @@ def answer_loss(
     shared: int,
     *,
     recompute: bool,
-) -> tuple[torch.Tensor, int]:
-    """Summed cross-entropy of the answers.
+    weight: float = 1.0,
+    logit_rows: int | None = None,
+) -> tuple[float, int]:
+    """The answers' cross-entropy; its gradient is added to the adapter's.
+
+    Args:
+        decoder: the base model.
+        adapter: what learns.
+        examples: packed as one sequence.
+        shared: how many tokens all their prompts begin with; computed once.
+        recompute: see `Decoder.forward`.
+        weight: what the gradient is multiplied by.
+        logit_rows: how many rows of logits exist at a time; None means `LOGITS_AT_ONCE`.
 
     Returns:
-        The sum over all answer tokens (natural log), differentiable in the adapter, and the number
-        of tokens that went through the layers.
+        The sum over all answer tokens (natural log), without the weight, and the number of tokens
+        that went through the layers.
     """
     packed, rows, targets = pack_for_loss(examples, shared)
-    hidden = decoder.hidden(packed, adapter, recompute=recompute)
-    logits = decoder.logits(hidden[rows])
-    return F.cross_entropy(logits, targets, reduction="sum"), len(packed.ids)
+    distinct, place = torch.unique(rows, return_inverse=True)
+    done = decoder.forward(packed, adapter, distinct, recompute=recompute)
+    total = 0.0
+    d_hidden = torch.empty_like(done.hidden)
+    at_once = logit_rows or max(1, LOGITS_AT_ONCE // decoder.config.vocab_size)
+    for start in range(0, len(distinct), at_once):
+        part = slice(start, start + at_once)
+        here = (place >= part.start) & (place < part.stop)
+        logits = decoder.logits(done.hidden[part])
+        total += cross_entropy_to_gradient(logits, place[here] - start, targets[here], weight)
+        d_hidden[part] = decoder.logits_gradient(logits)
+    decoder.backward(done, d_hidden, adapter)
+    return total, len(packed.ids)
+
+
+def cross_entropy_to_gradient(
+    logits: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor, weight: float
+) -> float:
+    """The summed cross-entropy of some targets; the logits are overwritten with its gradient.
+
+    Args:
+        logits: [R, vocab_size].
+        rows: int64 [L], the row of the logits that predicts each target; one may predict several.
+        targets: int64 [L], the tokens.
+        weight: what the gradient is multiplied by.
+    """
+    logits.sub_(logits.amax(1, keepdim=True))
+    likely = logits[rows, targets]
+    normaliser = logits.exp_().sum(1, keepdim=True)
+    total = float((normaliser.log()[rows, 0] - likely).sum())
+    share = torch.bincount(rows, minlength=len(logits)).to(logits.dtype)[:, None] * weight
+    logits.mul_(share / normaliser)
+    missing = torch.full(likely.shape, -weight, dtype=logits.dtype)
+    logits.index_put_((rows, targets), missing, accumulate=True)
+    return total

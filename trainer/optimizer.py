@@ -40,15 +40,17 @@ class Optimizer:
 
     def __init__(self, adapter: LoraAdapter, settings: TrainingSettings) -> None:
         """A fresh optimizer, no step taken."""
-        self._named = adapter.named_parameters()
+        self._adapter = adapter
         self._settings = settings
+        self._flat = torch.nn.Parameter(adapter.flat)
+        self._flat.grad = adapter.gradient
         self._adamw = torch.optim.AdamW(
-            self._named.values(), lr=0.0, weight_decay=settings.weight_decay
+            [self._flat], lr=0.0, weight_decay=settings.weight_decay, fused=True
         )
         self.steps_taken = 0
 
     def step(self, learning_rate: float) -> float:
-        """Clip the accumulated gradients, update the adapter, forget the gradients.
+        """Clip the adapter's gradient and update the adapter.
 
         Returns:
             The gradients' norm before clipping.
@@ -56,9 +58,7 @@ class Optimizer:
         Raises:
             FloatingPointError: if that norm isn't finite; the adapter is left as it was.
         """
-        norm = float(
-            torch.nn.utils.clip_grad_norm_(self._named.values(), self._settings.max_grad_norm)
-        )
+        norm = float(torch.nn.utils.clip_grad_norm_(self._flat, self._settings.max_grad_norm))
         if not math.isfinite(norm):
             raise FloatingPointError(
                 f"expected finite gradients at step {self.steps_taken + 1}, found a norm of {norm};"
@@ -66,17 +66,17 @@ class Optimizer:
             )
         self._adamw.param_groups[0]["lr"] = learning_rate
         self._adamw.step()
-        self._adamw.zero_grad(set_to_none=True)
         self.steps_taken += 1
         return norm
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Both moments under `<moment>/<PEFT key>`, fp32; empty before the first step."""
+        state = self._adamw.state.get(self._flat, {})
         return {
-            f"{moment}/{key}": state[moment].numpy().copy()
-            for key, parameter in self._named.items()
-            if (state := self._adamw.state.get(parameter))
+            f"{moment}/{key}": view.numpy().copy()
             for moment in _MOMENTS
+            if moment in state
+            for key, view in self._adapter.views(state[moment]).items()
         }
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray], steps_taken: int) -> None:
@@ -89,11 +89,11 @@ class Optimizer:
         self._adamw.state.clear()
         if steps_taken == 0:
             return
-        for key, parameter in self._named.items():
-            state = {"step": torch.tensor(float(steps_taken))}
-            for moment in _MOMENTS:
+        state = {moment: torch.zeros_like(self._adapter.flat) for moment in _MOMENTS}
+        for moment, flat in state.items():
+            for key, view in self._adapter.views(flat).items():
                 name = f"{moment}/{key}"
                 if name not in arrays:
                     raise ValueError(f"expected the optimizer's {name}, found none")
-                state[moment] = torch.from_numpy(np.array(arrays[name], np.float32))
-            self._adamw.state[parameter] = state
+                view.copy_(torch.from_numpy(np.array(arrays[name], np.float32)))
+        self._adamw.state[self._flat] = {"step": torch.tensor(float(steps_taken)), **state}

@@ -25,7 +25,8 @@ def check_worth_publishing(adapter: LoraAdapter, steps: int) -> None:
         FloatingPointError: if a number of it isn't finite.
     """
     check_finite(steps, adapter.to_arrays())
-    if not any(bool(lora_B.any()) for lora_B in adapter.lora_B.values()):
+    B = [value for key, value in adapter.named_parameters().items() if "lora_B" in key]
+    if not any(bool(lora_B.any()) for lora_B in B):
         raise UnchangedError("expected training to change the adapter, found every lora_B zero")
 
 

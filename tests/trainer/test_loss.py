@@ -71,4 +71,4 @@ def test_the_packed_loss_is_the_sum_of_single_losses(batch: list[TokenExample]) 
             hidden = pair.decoder.hidden(tree.pack(), adapter)[len(example.prompt) - 1 :]
             logits = pair.decoder.logits(hidden)
             single += F.cross_entropy(logits, torch.tensor(example.answer), reduction="sum")
-        assert relative_error(packed, single) < 1e-5
+        assert relative_error(torch.tensor(packed), single) < 1e-5

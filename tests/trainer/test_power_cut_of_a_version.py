@@ -39,8 +39,7 @@ def adapter() -> LoraAdapter:
     with tempfile.TemporaryDirectory() as folder:
         config = write_tiny_model(Path(folder), layers=1)
     made = LoraAdapter(config, rank=2, alpha=4.0, targets=["q_proj"])
-    for lora_B in made.lora_B.values():
-        lora_B.data.fill_(0.5)
+    made.lora_B(0, "q_proj").fill_(0.5)
     return made
 
 

@@ -122,8 +122,7 @@ class Calibration:
         self.engine = SwapEngine(reference.matrices, EngineOptions(threads=settings.threads))
         self._adapter = random_adapter(model, settings)
         with self.engine.recording():
-            self._loss = self._loss_with(reference)
-            gradient = self._gradient_of(self._loss)
+            gradient = self._gradient_with(reference)
         parameters = self._adapter.named_parameters()
         sizes = [parameter.numel() for parameter in parameters.values()]
         self._expected = ReferenceGradient(list(parameters), sizes, gradient)
@@ -210,15 +209,11 @@ class Calibration:
 
         Equal bits with and without `reuse`, which spares what equals the recorded pass.
         """
-        if reuse and "forward" not in directions:
-            # The forward pass is the recorded one, and so is its graph.
-            with self.engine.swapped(matrices, directions, reuse=True):
-                return self._gradient_of(self._loss)
         weights, looked_up = self.reference, "embed_tokens" in matrices and "forward" in directions
         if looked_up:
             weights = weights.with_matrices({"embed_tokens": matrices["embed_tokens"]})
         with self.engine.swapped(matrices, directions, reuse=reuse and not looked_up):
-            return self._gradient_of(self._loss_with(weights))
+            return self._gradient_with(weights)
 
     def _costs(self, source: MatrixSource, formats: Collection[WeightFormat]) -> MatrixCosts:
         costs, refused = [], {}
@@ -242,16 +237,18 @@ class Calibration:
             )
         return MatrixCosts(source.name, source.shape, source.native, tuple(costs), refused)
 
-    def _loss_with(self, weights: ReferenceWeights) -> torch.Tensor:
-        decoder = Decoder(self._config, weights, self.engine)
-        loss, _ = answer_loss(
-            decoder, self._adapter, self.texts.examples, self.texts.shared, recompute=False
+    def _gradient_with(self, weights: ReferenceWeights) -> npt.NDArray[np.float32]:
+        self._adapter.gradient.zero_()
+        answer_loss(
+            Decoder(self._config, weights, self.engine),
+            self._adapter,
+            self.texts.examples,
+            self.texts.shared,
+            recompute=False,
+            weight=1.0 / self.texts.label_tokens,
+            logit_rows=self.texts.label_tokens,
         )
-        return loss / self.texts.label_tokens
-
-    def _gradient_of(self, loss: torch.Tensor) -> npt.NDArray[np.float32]:
-        parameters = list(self._adapter.named_parameters().values())
-        gradients = torch.autograd.grad(loss, parameters, retain_graph=loss is self._loss)
+        gradients = self._adapter.named_gradients().values()
         return np.concatenate([gradient.numpy().reshape(-1) for gradient in gradients])
 
 

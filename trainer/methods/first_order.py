@@ -33,16 +33,21 @@ class FirstOrder:
             FloatingPointError: if the loss isn't finite.
         """
         total_labels, total_loss, total_tokens = label_tokens(batch), 0.0, 0
+        self._adapter.gradient.zero_()
         for shared, part in micro_batches(batch, self._micro_batch_tokens):
             summed, tokens = answer_loss(
-                self._decoder, self._adapter, part, shared, recompute=self._recompute
+                self._decoder,
+                self._adapter,
+                part,
+                shared,
+                recompute=self._recompute,
+                weight=1.0 / total_labels,
             )
             loss = summed / total_labels
-            if not math.isfinite(loss.item()):
+            if not math.isfinite(loss):
                 raise FloatingPointError(
-                    f"expected a finite loss, found {loss.item()}; lower the learning rate"
+                    f"expected a finite loss, found {loss}; lower the learning rate"
                 )
-            loss.backward()
-            total_loss += loss.item()
+            total_loss += loss
             total_tokens += tokens
         return BatchResult(total_loss, total_tokens, total_labels)

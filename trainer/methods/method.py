@@ -32,5 +32,5 @@ class Method(Protocol):
     name: str
 
     def accumulate(self, batch: Sequence[TokenExample]) -> BatchResult:
-        """Leave the gradient of the batch's mean token loss in the adapter's `.grad`."""
+        """Leave the gradient of the batch's mean token loss in the adapter's `gradient`."""
         ...

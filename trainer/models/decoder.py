@@ -1,35 +1,31 @@
-"""The Llama decoder: frozen products on the engine, everything between them here in fp32.
+"""The decoder: frozen products on the engine, everything between them here, without autograd.
 
-A layer is four frozen products, since linears that share an input are one product:
-
-    x ─ norm ─▶ qkv ─▶ rope, attention ─▶ o ─▶ + ─ norm ─▶ gate_up ─▶ silu(gate)·up ─▶ down ─▶ +
-        [T,H]    [T,nq+2nkv]        [T,nq]  [T,H]    [T,2F]                   [T,F]     [T,H]
+    ids ─ embed ─▶ block 0 ─▶ … ─▶ block L-1, trimmed to the rows asked for ─▶ norm ─▶ head
+                 [T,H]                                                     [R,H]     [R,V]
 
 Tokens come packed: several examples in one sequence [T], with an attention mask that keeps them
-apart (`trainer/packing.py`). Equal to `transformers`' LlamaForCausalLM on the same effective
-weights.
+apart (`trainer/packing.py`). Equal to `transformers`' models on the same effective weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 
 from npu.engine import Engine
 from npu.frozen_matrix import FrozenMatrix
-from trainer.adapted_linear import adapted_linear
-from trainer.frozen_linear import frozen_linear
 from trainer.lora import LoraAdapter
+from trainer.models.attention import attention_pieces
+from trainer.models.block import Block, Products, Tokens
 from trainer.models.config import DecoderConfig
-from trainer.models.layout import PRODUCTS, linear_shape
-from trainer.models.rope import rope_tables, rotate
+from trainer.models.rms_norm import rms_norm, rms_norm_gradient
+from trainer.models.rope import inverse_frequencies, rope_tables
 from trainer.packing import Packed
-from trainer.recompute import recomputed
 
 NOT_ON_ENGINE = (
     {"what": "embedding lookup", "why": "a row is copied, nothing is multiplied"},
@@ -38,11 +34,6 @@ NOT_ON_ENGINE = (
     {"what": "lora_A and lora_B", "why": "trainable, so they stay on the CPU"},
 )
 """What the model multiplies outside the engine, by name, with the reason."""
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Root mean square normalisation over the last axis, weighted (Zhang & Sennrich, 2019)."""
-    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
 
 
 class Weights(Protocol):
@@ -57,102 +48,139 @@ class Weights(Protocol):
         """Every norm's weight by name."""
 
 
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass that a backward pass can follow."""
+
+    hidden: torch.Tensor
+    """Final normalised hidden states of the rows asked for, [R, hidden_size]."""
+    last: torch.Tensor
+    """The same before the last norm."""
+    blocks: list[tuple[int, Tokens, torch.Tensor, Products | None]]
+    """Of each adapted layer, its number, its tokens, its input, and what its products gave."""
+
+
 class Decoder:
     """One base model: its configuration, its frozen weights and the engine that multiplies them."""
 
-    def __init__(self, config: DecoderConfig, weights: Weights, engine: Engine) -> None:
-        """Bind the three; nothing is copied but the norm vectors."""
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: Weights,
+        engine: Engine,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Bind the three; nothing is copied but the vectors. `dtype` is that of all arithmetic."""
         self.config = config
         self.engine = engine
+        self._dtype = dtype
         self._embedding = weights.matrices["embed_tokens"]
-        self._vectors = {
-            name: torch.tensor(vector, dtype=torch.float32)
-            for name, vector in weights.vectors.items()
+        vectors = {
+            name: torch.tensor(vector, dtype=dtype) for name, vector in weights.vectors.items()
         }
+        self._frequencies = inverse_frequencies(config, weights.vectors)
+        self._norm = vectors["norm"]
+        self._blocks = [
+            Block(layer, config, vectors, engine) for layer in range(config.num_hidden_layers)
+        ]
         self._head = "embed_tokens" if config.tie_word_embeddings else "lm_head"
 
+    @torch.no_grad()
     def hidden(
-        self, packed: Packed, adapter: LoraAdapter | None = None, *, recompute: bool = False
+        self, packed: Packed, adapter: LoraAdapter | None = None, rows: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Final normalised hidden states.
 
         Args:
             packed: the tokens, their positions and who may attend to whom; T tokens.
             adapter: LoRA applied un-merged, or None for the bare base model.
-            recompute: keep only each layer's input and compute it again in the backward pass.
+            rows: int64 [R], distinct: the tokens whose states are wanted; None means all.
 
         Returns:
-            fp32 [T, hidden_size].
+            [R, hidden_size].
         """
-        config = self.config
-        tables = rope_tables(packed.positions, config.head_dim, config.rope_theta)
-        bias = torch.zeros(packed.mask.shape).masked_fill_(~packed.mask, -torch.inf)
-        x = torch.from_numpy(self._embedding.rows(packed.ids.numpy()))
-        for layer in range(config.num_hidden_layers):
+        x, whole = self._embedded(packed), self._whole(packed)
+        for block in self._blocks[:-1]:
+            x, _ = block.forward(x, whole, adapter)
+        x, _ = self._blocks[-1].forward(x, self._trimmed(packed, whole, rows), adapter)
+        return rms_norm(x, self._norm, self.config.rms_norm_eps)
 
-            def block(x: torch.Tensor, layer: int = layer) -> torch.Tensor:
-                return self._block(layer, x, tables, bias, adapter)
+    @torch.no_grad()
+    def below(self, packed: Packed, layers: int) -> torch.Tensor:
+        """What the bare base model's first `layers` layers make of the tokens: [T, hidden_size]."""
+        x, whole = self._embedded(packed), self._whole(packed)
+        for block in self._blocks[:layers]:
+            x, _ = block.forward(x, whole, None)
+        return x
 
-            if recompute and adapter is not None and torch.is_grad_enabled():
-                x = recomputed(block, x, adapter.layer_parameters(layer))
-            else:
-                x = block(x)
-        return rms_norm(x, self._vectors["norm"], config.rms_norm_eps)
+    @torch.no_grad()
+    def forward(
+        self,
+        packed: Packed,
+        adapter: LoraAdapter,
+        rows: torch.Tensor,
+        *,
+        recompute: bool,
+        below: torch.Tensor | None = None,
+    ) -> Pass:
+        """A forward pass for `backward`.
 
+        Args:
+            packed: the tokens, their positions and who may attend to whom; T tokens.
+            adapter: LoRA applied un-merged.
+            rows: int64 [R], distinct: the tokens whose states are wanted.
+            recompute: keep only each layer's input, and compute the rest again in the backward
+                pass; otherwise keep what its products gave.
+            below: what the layers below the adapted ones make of the tokens, [T, hidden_size];
+                None to compute it.
+        """
+        x = self.below(packed, adapter.layers.start) if below is None else below
+        whole = self._whole(packed)
+        trimmed = self._trimmed(packed, whole, rows)
+        blocks: list[tuple[int, Tokens, torch.Tensor, Products | None]] = []
+        for layer in adapter.layers:
+            tokens = trimmed if layer == len(self._blocks) - 1 else whole
+            out, made = self._blocks[layer].forward(x, tokens, adapter)
+            blocks.append((layer, tokens, x, None if recompute else made))
+            x = out
+        return Pass(rms_norm(x, self._norm, self.config.rms_norm_eps), x, blocks)
+
+    @torch.no_grad()
+    def backward(self, done: Pass, d_hidden: torch.Tensor, adapter: LoraAdapter) -> None:
+        """Add the adapter's gradients for the gradient `d_hidden` of `done.hidden`.
+
+        What the pass keeps of each layer is let go of as soon as it has been used.
+        """
+        dx = rms_norm_gradient(d_hidden, done.last, self._norm, self.config.rms_norm_eps)
+        while done.blocks:
+            layer, tokens, x, made = done.blocks.pop()
+            below = self._blocks[layer].backward(
+                dx, x, made, tokens, adapter, needs_dx=layer > adapter.layers.start
+            )
+            if below is None:
+                break
+            dx = below
+
+    @torch.no_grad()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Next-token logits [L, vocab_size] of the chosen rows of `hidden`, [L, hidden_size]."""
-        return frozen_linear(hidden, self.engine, self._head)
+        """Next-token logits [R, vocab_size] of states [R, hidden_size]."""
+        return self.engine.begin("forward", self._head, hidden).result()
 
-    def _block(
-        self,
-        layer: int,
-        x: torch.Tensor,
-        tables: tuple[torch.Tensor, torch.Tensor],
-        bias: torch.Tensor,
-        adapter: LoraAdapter | None,
-    ) -> torch.Tensor:
-        prefix, eps = f"layers.{layer}.", self.config.rms_norm_eps
-        normed = rms_norm(x, self._vectors[prefix + "input_layernorm"], eps)
-        x = x + self._attention(layer, normed, tables, bias, adapter)
-        normed = rms_norm(x, self._vectors[prefix + "post_attention_layernorm"], eps)
-        gate, up = self._linear(layer, "mlp.gate_up_proj", normed, adapter)
-        (down,) = self._linear(layer, "mlp.down_proj", F.silu(gate) * up, adapter)
-        return x + down
+    @torch.no_grad()
+    def logits_gradient(self, d_logits: torch.Tensor) -> torch.Tensor:
+        """The gradient [R, hidden_size] of the states for the gradient of their logits."""
+        return self.engine.begin("input_gradient", self._head, d_logits).result()
 
-    def _attention(
-        self,
-        layer: int,
-        x: torch.Tensor,
-        tables: tuple[torch.Tensor, torch.Tensor],
-        bias: torch.Tensor,
-        adapter: LoraAdapter | None,
-    ) -> torch.Tensor:
-        config = self.config
-        tokens, repeats = len(x), config.num_attention_heads // config.num_key_value_heads
-        q, k, v = self._linear(layer, "self_attn.qkv_proj", x, adapter)
-        q = rotate(q.view(tokens, -1, config.head_dim), *tables).transpose(0, 1)
-        k = rotate(k.view(tokens, -1, config.head_dim), *tables).transpose(0, 1)
-        v = v.view(tokens, -1, config.head_dim).transpose(0, 1)
-        k, v = k.repeat_interleave(repeats, 0), v.repeat_interleave(repeats, 0)
-        attended = F.scaled_dot_product_attention(
-            q[None], k[None], v[None], attn_mask=bias[None, None]
-        )[0]
-        attended = attended.transpose(0, 1).reshape(tokens, -1)
-        (out,) = self._linear(layer, "self_attn.o_proj", attended, adapter)
-        return out
+    def _embedded(self, packed: Packed) -> torch.Tensor:
+        return torch.from_numpy(self._embedding.rows(packed.ids.numpy())).to(self._dtype)
 
-    def _linear(
-        self,
-        layer: int,
-        product: str,
-        x: torch.Tensor,
-        adapter: LoraAdapter | None,
-    ) -> list[torch.Tensor]:
-        """One frozen product, split into the outputs of its linears, each with its LoRA delta."""
-        name, linears = f"layers.{layer}.{product}", PRODUCTS[product]
-        lora = None if adapter is None else adapter.of_linears(layer, linears)
-        if lora is None:
-            y = frozen_linear(x, self.engine, name)
-        else:
-            y = adapted_linear(x, self.engine, name, lora)
-        return list(y.split([linear_shape(self.config, linear)[0] for linear in linears], dim=1))
+    def _whole(self, packed: Packed) -> Tokens:
+        """For a layer that gives all tokens on."""
+        tables = rope_tables(packed.positions, self._frequencies, self._dtype)
+        return Tokens(tables, attention_pieces(packed.mask, self._dtype), None)
+
+    def _trimmed(self, packed: Packed, whole: Tokens, rows: torch.Tensor | None) -> Tokens:
+        """For the last layer, which gives on what is asked for."""
+        if rows is None:
+            return whole
+        return Tokens(whole.tables, attention_pieces(packed.mask[rows], self._dtype), rows)
