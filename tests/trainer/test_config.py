@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from trainer.models.config import DecoderConfig, UnsupportedModelError
+from trainer.models.config_huggingface import config_from_huggingface
 
 SMOLLM2 = {
     "architectures": ["LlamaForCausalLM"],
@@ -37,7 +38,7 @@ def change(**members: Any) -> dict[str, Any]:
 
 
 def test_smollm2() -> None:
-    config = DecoderConfig.from_huggingface(SMOLLM2)
+    config = config_from_huggingface(SMOLLM2)
     assert config == DecoderConfig(
         family="llama",
         hidden_size=576,
@@ -59,7 +60,7 @@ def test_smollm2() -> None:
 def test_gguf_and_hugging_face_give_the_same_config(smollm2_gguf: Any) -> None:
     from trainer.models.gguf_model import read_gguf_model
 
-    assert read_gguf_model(smollm2_gguf).config == DecoderConfig.from_huggingface(SMOLLM2)
+    assert read_gguf_model(smollm2_gguf).config == config_from_huggingface(SMOLLM2)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_gguf_and_hugging_face_give_the_same_config(smollm2_gguf: Any) -> None:
 def test_rope_theta_is_read_wherever_transformers_writes_it(
     members: dict[str, Any], theta: float
 ) -> None:
-    assert DecoderConfig.from_huggingface(change(**members)).rope_theta == theta
+    assert config_from_huggingface(change(**members)).rope_theta == theta
 
 
 def test_what_this_transformers_writes_is_read(tmp_path: Any) -> None:
@@ -95,11 +96,11 @@ def test_what_this_transformers_writes_is_read(tmp_path: Any) -> None:
     )
     written.save_pretrained(tmp_path)
     found = json.loads((tmp_path / "config.json").read_text())
-    assert DecoderConfig.from_huggingface(found) == DecoderConfig.from_huggingface(SMOLLM2)
+    assert config_from_huggingface(found) == config_from_huggingface(SMOLLM2)
 
 
 def test_defaults_are_those_of_transformers() -> None:
-    config = DecoderConfig.from_huggingface(
+    config = config_from_huggingface(
         change(num_key_value_heads="absent", tie_word_embeddings="absent", rms_norm_eps="absent")
     )
     assert config.num_key_value_heads == 9
@@ -108,25 +109,20 @@ def test_defaults_are_those_of_transformers() -> None:
 
 
 def test_a_head_size_of_its_own_is_kept() -> None:
-    config = DecoderConfig.from_huggingface(change(head_dim=32))
+    config = config_from_huggingface(change(head_dim=32))
     assert (config.head_dim, config.query_width) == (32, 288)
 
 
 @pytest.mark.parametrize(
     ("members", "named"),
     [
-        ({"model_type": "qwen2"}, "model_type is 'qwen2'"),
+        ({"model_type": "qwen2_moe"}, "model_type is 'qwen2_moe'"),
         ({"model_type": "gemma3_text"}, "model_type is 'gemma3_text'"),
         ({"model_type": "phi3"}, "model_type is 'phi3'"),
         ({"model_type": "absent"}, "model_type is None"),
-        (
-            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
-            "rope_scaling asks for 'llama3'",
-        ),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling asks for 'linear'"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters asks for 'yarn'"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"attention_bias": True}, "attention_bias is True"),
         ({"mlp_bias": True}, "mlp_bias is True"),
@@ -152,25 +148,25 @@ def test_a_head_size_of_its_own_is_kept() -> None:
 )
 def test_what_we_do_not_compute_is_refused_by_name(members: dict[str, Any], named: str) -> None:
     with pytest.raises(UnsupportedModelError, match=named):
-        DecoderConfig.from_huggingface(change(**members))
+        config_from_huggingface(change(**members))
 
 
 @pytest.mark.parametrize(
     ("stored", "named"),
     [
-        ({"family": "qwen3"}, "architecture is 'qwen3'"),
+        ({"family": "gemma3"}, "architecture is 'gemma3'"),
         ({"head_dim": None}, "head_dim is None"),
         ({"rope_scaling": 2.0}, "has rope_scaling, which this version doesn't know"),
     ],
 )
 def test_a_stored_config_of_another_version_is_refused(stored: dict[str, Any], named: str) -> None:
-    config = DecoderConfig.from_huggingface(SMOLLM2).to_json()
+    config = config_from_huggingface(SMOLLM2).to_json()
     with pytest.raises(UnsupportedModelError, match=named):
         DecoderConfig.from_json(config | stored)
 
 
 def test_a_stored_config_without_a_field_is_refused() -> None:
-    config = DecoderConfig.from_huggingface(SMOLLM2).to_json()
+    config = config_from_huggingface(SMOLLM2).to_json()
     del config["rope_theta"]
     with pytest.raises(UnsupportedModelError, match="lacks rope_theta"):
         DecoderConfig.from_json(config)

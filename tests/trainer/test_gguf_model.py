@@ -164,10 +164,10 @@ def drop_tensor(name: str) -> Change:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (set_key("general.architecture", "qwen2"), r"general\.architecture is 'qwen2'"),
+        (set_key("general.architecture", "qwen2moe"), r"general\.architecture is 'qwen2moe'"),
         (set_key("general.architecture", "gemma3"), r"general\.architecture is 'gemma3'"),
         (set_key("llama.rope.scaling.type", "yarn"), r"llama\.rope\.scaling\.type is 'yarn'"),
-        (set_key("llama.rope.scale_linear", 2.0), r"llama\.rope\.scale_linear is 2"),
+        (set_key("llama.rope.scale_linear", -2.0), r"llama\.rope\.scale_linear is -2"),
         (set_key("llama.expert_count", 8), r"llama\.expert_count is 8"),
         (set_key("llama.attention.sliding_window", 64), r"sliding_window is 64"),
         (set_key("llama.rope.dimension_count", 2), r"llama\.rope\.dimension_count is 2"),
@@ -186,7 +186,7 @@ def drop_tensor(name: str) -> Change:
         (drop_tensor("blk.0.ffn_up.weight"), r"tensor blk\.0\.ffn_up\.weight is missing"),
         (put_tensor("blk.0.ffn_up.weight", 8, 12), r"blk\.0\.ffn_up\.weight: expected .*\[12, 8\]"),
         (put_tensor("blk.0.attn_q.bias", 8), r"tensor blk\.0\.attn_q\.bias is one"),
-        (put_tensor("rope_freqs.weight", 2), "no rope scaling"),
+        (put_tensor("rope_freqs.weight", 3), r"rope_freqs\.weight: expected the shape \[2\]"),
     ],
 )
 def test_what_would_be_computed_wrongly_is_refused_by_name(

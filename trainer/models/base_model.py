@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 from npu.quantize import Quantized
 from npu.weights import MatrixSource, WeightFormat
 from trainer.models.config import DecoderConfig, UnsupportedModelError
-from trainer.models.layout import MODULES, PRODUCTS, tensor_shapes
+from trainer.models.layout import MODULES, PRODUCTS, ROPE_VECTOR, tensor_shapes
+from trainer.models.rope_scaling import RopeScaling
 
 TensorLoader = Callable[[str], npt.NDArray[np.float32]]
 """Gives a tensor of `tensor_shapes` by name: fp32, rows in Hugging Face's order."""
@@ -36,6 +37,8 @@ class BaseModel:
     """The tensors that the source itself has in one of our 4-bit formats."""
     load_native: Callable[[str], Quantized] | None = None
     """Gives such a tensor as it is; its rows are in the same order as those of `load`."""
+    rope_scaling: RopeScaling | None = None
+    """How the rotary frequencies are stretched, where `config.rope_scaled`."""
 
     @property
     def parameters(self) -> int:
@@ -59,9 +62,17 @@ class BaseModel:
         return sources
 
     def vectors(self) -> dict[str, npt.NDArray[np.float32]]:
-        """The norms' weights, fp32 [hidden]."""
+        """The norms' weights, the biases and scaled rotary frequencies, each fp32 [length]."""
         shapes = tensor_shapes(self.config)
-        return {name: self.load(name) for name, shape in shapes.items() if len(shape) == 1}
+        vectors = {name: self.load(name) for name, shape in shapes.items() if len(shape) == 1}
+        if self.rope_scaling is not None:
+            # Here, because it loads torch, which nothing else that adds a model needs: numpy's own
+            # powers differ from those of the models' makers in the last bit.
+            from trainer.models.rope import unscaled_inverse_frequencies
+
+            unscaled = unscaled_inverse_frequencies(self.config).numpy()
+            vectors[ROPE_VECTOR] = self.rope_scaling.scaled(unscaled)
+        return vectors
 
     def _matrix(self, name: str, parts: list[str]) -> MatrixSource:
         shapes = tensor_shapes(self.config)

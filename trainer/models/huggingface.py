@@ -1,4 +1,4 @@
-"""A Llama base model out of a Hugging Face folder.
+"""A base model out of a Hugging Face folder.
 
 config.json
 model.safetensors, or model.safetensors.index.json and the files it names
@@ -16,7 +16,11 @@ import numpy.typing as npt
 from tokenizers import AddedToken, Tokenizer
 
 from trainer.models.base_model import BaseModel, check_tensors
-from trainer.models.config import DecoderConfig, UnsupportedModelError
+from trainer.models.config import UnsupportedModelError
+from trainer.models.config_huggingface import (
+    config_from_huggingface,
+    rope_scaling_from_huggingface,
+)
 from trainer.safetensors_file import SafetensorsFile
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -29,7 +33,8 @@ def read_huggingface_model(folder: Path) -> BaseModel:
     Raises UnsupportedModelError or SafetensorsError naming the file, field or tensor, OSError if a
     file can't be read.
     """
-    config = DecoderConfig.from_huggingface(_read_json(folder / "config.json"))
+    description = _read_json(folder / "config.json")
+    config = config_from_huggingface(description)
     tensors = _Tensors(folder)
     tied_head = {"lm_head.weight"} if config.tie_word_embeddings else set()
     derived = {name for name in tensors.shapes if name.endswith(".rotary_emb.inv_freq")}
@@ -45,12 +50,15 @@ def read_huggingface_model(folder: Path) -> BaseModel:
         chat_template=_read_chat_template(folder, tokenizer_config),
         special_tokens=special_tokens,
         load=lambda name: tensors.load(huggingface_name(name)),
+        rope_scaling=rope_scaling_from_huggingface(description),
     )
 
 
 def huggingface_name(name: str) -> str:
     """The file's name of a decoder's tensor: layers.3.mlp.up_proj is model.layers.3.…weight."""
-    return "lm_head.weight" if name == "lm_head" else f"model.{name}.weight"
+    if name == "lm_head":
+        return "lm_head.weight"
+    return f"model.{name}" if name.endswith(".bias") else f"model.{name}.weight"
 
 
 class _Tensors:

@@ -1,10 +1,13 @@
-"""A Llama decoder's tensors: their names, their shapes, and which linears are one product.
+"""A decoder's tensors: their names, their shapes, and which linears are one product.
 
 Linears that share an input become one matrix, so that the engine is called 4 times a layer instead
 of 7:
 
     qkv_proj [nq + 2 nkv, hidden]  = q rows, k rows, v rows
     gate_up_proj [2 ffn, hidden]   = gate rows, up rows
+
+What isn't a matrix is a vector of its own: the norms' weights and, where the model has them, the
+biases of q, k and v and the norms of a head's queries and keys.
 """
 
 from collections.abc import Mapping
@@ -27,6 +30,16 @@ MODULES: Mapping[str, str] = {
 LINEARS = tuple(MODULES)
 """The linears of a layer, in the order of the computation."""
 
+BIASED = ("q_proj", "k_proj", "v_proj")
+"""The linears that add a bias where the config says `attention_bias`."""
+
+HEAD_NORMS = ("q_norm", "k_norm")
+"""The norms over a head's size that there are where the config says `qk_norm`."""
+
+ROPE_VECTOR = "rope_inverse_frequencies"
+"""The vector [head_dim / 2] of a weight file whose config says `rope_scaled`. Derived, no tensor of
+the source."""
+
 
 def linear_shape(config: DecoderConfig, linear: str) -> tuple[int, int]:
     """(out, in) features of one linear of a layer."""
@@ -44,7 +57,7 @@ def linear_shape(config: DecoderConfig, linear: str) -> tuple[int, int]:
 
 
 def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a Llama decoder by name; matrices are [output, input]."""
+    """Every tensor of a decoder by name; matrices are [output, input]."""
     hidden = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {"embed_tokens": (config.vocab_size, hidden)}
     for layer in range(config.num_hidden_layers):
@@ -53,6 +66,11 @@ def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
             for linear in LINEARS:
                 if MODULES[linear] == module:
                     shapes[f"layers.{layer}.{module}.{linear}"] = linear_shape(config, linear)
+        for linear in BIASED if config.attention_bias else ():
+            width = linear_shape(config, linear)[0]
+            shapes[f"layers.{layer}.self_attn.{linear}.bias"] = (width,)
+        for norm in HEAD_NORMS if config.qk_norm else ():
+            shapes[f"layers.{layer}.self_attn.{norm}"] = (config.head_dim,)
     shapes["norm"] = (hidden,)
     if not config.tie_word_embeddings:
         shapes["lm_head"] = (config.vocab_size, hidden)

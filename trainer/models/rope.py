@@ -1,4 +1,4 @@
-"""Rotary position embedding, in the half-split layout of Hugging Face's Llama.
+"""Rotary position embedding, in the half-split layout of Hugging Face's models.
 
 Source: Su et al., RoFormer (arXiv 2104.09864) section 3.4; layout as in
 `transformers.models.llama.modeling_llama.apply_rotary_pos_emb`.
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from trainer.models.config import DecoderConfig
+from trainer.models.layout import ROPE_VECTOR
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,13 @@ class RopeTables:
         return RopeTables(self.cos[rows], self.sin[rows])
 
 
+def unscaled_inverse_frequencies(config: DecoderConfig) -> torch.Tensor:
+    """theta ** (-2 i / head_dim) of each pair i of a head, fp32 [head_dim / 2]."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    frequencies: torch.Tensor = 1.0 / (config.rope_theta**exponents)
+    return frequencies
+
+
 def inverse_frequencies(
     config: DecoderConfig, vectors: Mapping[str, npt.NDArray[np.float32]]
 ) -> torch.Tensor:
@@ -39,12 +47,9 @@ def inverse_frequencies(
 
     `vectors` are those of the weight file, which has them for a model that scales them.
     """
-    scaled = vectors.get("rope_inverse_frequencies")
-    if scaled is not None:
-        return torch.tensor(scaled)
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
-    frequencies: torch.Tensor = 1.0 / (config.rope_theta**exponents)
-    return frequencies
+    if config.rope_scaled:
+        return torch.tensor(vectors[ROPE_VECTOR])
+    return unscaled_inverse_frequencies(config)
 
 
 def rope_tables(

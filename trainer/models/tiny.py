@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from trainer.models.config import DecoderConfig
+from trainer.models.config_huggingface import config_from_huggingface
 from trainer.models.huggingface import huggingface_name
 from trainer.models.layout import tensor_shapes
 from trainer.safetensors_file import write_safetensors
@@ -64,7 +65,7 @@ def write_tiny_model(
         "eos_token_id": 2,
         "torch_dtype": "float32",
     }
-    decoder = DecoderConfig.from_huggingface(config)
+    decoder = config_from_huggingface(config)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", config)
     _write_json(
