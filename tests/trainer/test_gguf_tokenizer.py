@@ -123,7 +123,10 @@ def test_a_small_vocabulary_works() -> None:
     [
         ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.model is 'llama'"),
         ({"tokenizer.ggml.model": None}, "tokenizer.ggml.model is None"),
-        ({"tokenizer.ggml.pre": "llama-bpe"}, "tokenizer.ggml.pre is 'llama-bpe'"),
+        (
+            {"tokenizer.ggml.pre": "tekken"},
+            "tokenizer.ggml.pre is 'tekken'.* smollm, llama-bpe, qwen2",
+        ),
         ({"tokenizer.ggml.pre": ["smollm"]}, "tokenizer.ggml.pre"),
         ({"tokenizer.ggml.tokens": []}, "tokenizer.ggml.tokens"),
         ({"tokenizer.ggml.tokens": [1, 2, 3, 4]}, "tokenizer.ggml.tokens"),

@@ -1,14 +1,24 @@
 """A `tokenizers` tokenizer rebuilt from GGUF metadata.
 
 GGUF keeps vocabulary, merges and token types, but of the text splitting only a name
-(`tokenizer.ggml.pre`). Each name we accept has been compared with llama.cpp's own splitting on
-thousands of texts; any other is refused, because a wrong split trains on the wrong ids silently.
+(`tokenizer.ggml.pre`). Each name we accept has been compared with llama.cpp's own splitting, and
+with the tokenizer in transformers, on thousands of texts; any other is refused, because a wrong
+split trains on the wrong ids silently.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+)
 
 from trainer.models.config import UnsupportedModelError
 
@@ -21,17 +31,61 @@ _SPECIAL_TOKEN_KEYS: Mapping[str, str] = {
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 
 
-def _smollm() -> pre_tokenizers.PreTokenizer:
-    """SmolLM and SmolLM2: every digit alone, then GPT-2's pattern on bytes."""
+@dataclass(frozen=True)
+class _Splitting:
+    """What a name in `tokenizer.ggml.pre` stands for, in the model's own tokenizer.json."""
+
+    pre_tokenizer: pre_tokenizers.PreTokenizer
+    normalizer: normalizers.Normalizer | None = None
+    ignore_merges: bool = False
+    """Whether a piece that is a token as a whole stays one, even where no merges lead to it."""
+
+
+def _pattern(digits: str) -> pre_tokenizers.PreTokenizer:
+    """The pattern that Llama 3 and Qwen2 share but for how many `digits` stay together.
+
+    By alternative: an English contraction; letters, with the character before them; digits; signs,
+    with the space before and the line ends behind them; line ends; blanks up to the last; blanks.
+    """
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+        r"|[^\r\n\p{L}\p{N}]?\p{L}+"
+        rf"|{digits}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+"
+        r"|\s+(?!\S)"
+        r"|\s+"
+    )
     return pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
 
 
-_PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {"smollm": _smollm}
+def _smollm() -> _Splitting:
+    """SmolLM and SmolLM2: every digit alone, then GPT-2's pattern on bytes."""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    pattern = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    return _Splitting(pre_tokenizers.Sequence([digits, pattern]))
+
+
+def _llama3() -> _Splitting:
+    """Llama 3.x: up to three digits together."""
+    return _Splitting(_pattern(r"\p{N}{1,3}"), ignore_merges=True)
+
+
+def _qwen2() -> _Splitting:
+    """Qwen2, 2.5 and 3: every digit alone, characters composed (NFC; llama.cpp doesn't)."""
+    return _Splitting(_pattern(r"\p{N}"), normalizers.NFC())
+
+
+_SPLITTINGS: Mapping[str, Callable[[], _Splitting]] = {
+    "smollm": _smollm,
+    "llama-bpe": _llama3,
+    "qwen2": _qwen2,
+}
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -46,9 +100,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
             "tokenizers from GGUF: use the model's Hugging Face folder instead"
         )
     pre = metadata.get("tokenizer.ggml.pre")
-    if not isinstance(pre, str) or pre not in _PRE_TOKENIZERS:
+    if not isinstance(pre, str) or pre not in _SPLITTINGS:
         raise UnsupportedModelError(
-            f"tokenizer.ggml.pre is {pre!r}; this version knows {', '.join(_PRE_TOKENIZERS)}: "
+            f"tokenizer.ggml.pre is {pre!r}; this version knows {', '.join(_SPLITTINGS)}: "
             "use the model's Hugging Face folder instead"
         )
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
@@ -56,8 +110,11 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     if len(vocabulary) != len(tokens):
         repeated = next(token for number, token in enumerate(tokens) if vocabulary[token] != number)
         raise UnsupportedModelError(f"tokenizer.ggml.tokens holds {repeated!r} twice")
-    tokenizer = Tokenizer(models.BPE(vocabulary, _merges(metadata, vocabulary)))
-    tokenizer.pre_tokenizer = _PRE_TOKENIZERS[pre]()
+    splitting = _SPLITTINGS[pre]()
+    merges = _merges(metadata, vocabulary)
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=splitting.ignore_merges))
+    tokenizer.normalizer = splitting.normalizer
+    tokenizer.pre_tokenizer = splitting.pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     _add_control_tokens(tokenizer, tokens, metadata)
     return tokenizer
