@@ -29,7 +29,7 @@ from trainer.packing import Packed
 
 NOT_ON_ENGINE = (
     {"what": "embedding lookup", "why": "a row is copied, nothing is multiplied"},
-    {"what": "RMSNorm weights", "why": "element-wise vectors, no matrix"},
+    {"what": "RMSNorm weights and biases", "why": "element-wise vectors, no matrix"},
     {"what": "attention scores and values", "why": "both factors are activations, none is frozen"},
     {"what": "lora_A and lora_B", "why": "trainable, so they stay on the CPU"},
 )
@@ -45,7 +45,7 @@ class Weights(Protocol):
 
     @property
     def vectors(self) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Every norm's weight by name."""
+        """Every norm's weight, bias and other vector by name."""
 
 
 @dataclass(frozen=True)
