@@ -168,7 +168,8 @@ class Step:
         started = time.perf_counter()
         loss = self._method.accumulate(self._batch).loss
         seconds = time.perf_counter() - started
-        return seconds, [np.float64(loss).tobytes(), self._adapter.gradient.numpy().tobytes()]
+        gradients = self._adapter.named_gradients().values()
+        return seconds, [np.float64(loss).tobytes(), *(one.numpy().tobytes() for one in gradients)]
 
 
 def write_random_weights(path: Path) -> None:
