@@ -44,7 +44,7 @@ from bench.peers_race import (
     summary,
     training_shows,
 )
-from bench.peers_report import COUNTED, EFFICIENCY, disagreements, goals, peaks, ratios
+from bench.peers_report import COUNTED, EFFICIENCY, disagreements, goals, peaks, ratios, standstills
 from bench.peers_settings import Setting, padding_factor, settings
 from bench.peers_task import Task
 from trainer.models.tiny import write_tiny_model
@@ -102,7 +102,8 @@ def measure(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
         "peak_mb": {**peaks(races, "from_start")},
         "gemm_efficiency": _efficiencies(base, chosen, races, rates),
     }
-    differing = disagreements(races)
+    fallen = {s.name: training_shows(s, races[s.name]) for s in chosen}
+    differing = [*disagreements(races), *standstills(fallen)]
     return {
         **figures,
         "peak_mb_training": peaks(races, "training"),
@@ -112,7 +113,7 @@ def measure(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
         "goals": goals(figures),
         "losses_agree": not differing and bool(races),
         "disagreements": differing,
-        "loss_fell_by": {s.name: training_shows(s, races[s.name]) for s in chosen},
+        "loss_fell_by": fallen,
         "settings": {
             s.name: {
                 **summary(s, races[s.name]),

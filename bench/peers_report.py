@@ -34,6 +34,9 @@ PEAKS: Mapping[str, tuple[str, str]] = {
 }
 """Peak by name: its setting and contestant."""
 
+LEAST_FALL = 0.01
+"""By how much a batch's loss falls at least until it comes again, natural log."""
+
 COUNTED = (
     "VmHWM, MB of 10**6 bytes: every resident page, also of mapped files (weights, libraries); "
     "peak_mb from the start of the process, peak_mb_training from when all was loaded"
@@ -94,6 +97,15 @@ def disagreements(races: Races) -> list[str]:
         for setting, records in races.items()
         for name, difference in loss_differences(records).items()
         if not difference <= LOSS_TOLERANCE
+    ]
+
+
+def standstills(fallen: Mapping[str, float | None]) -> list[str]:
+    """Settings in which ours doesn't learn, in words: there curves agree that prove nothing."""
+    return [
+        f"{setting}: ours doesn't learn: a batch's loss fell by {fall:.2e} until it came again"
+        for setting, fall in fallen.items()
+        if fall is not None and not fall > LEAST_FALL
     ]
 
 
