@@ -63,6 +63,11 @@ class Ledger:
         asked = sum(sum(counts.values()) for counts in self._products.values())
         self.given_up = {"after_products": asked + 1, "cause": cause}
 
+    @property
+    def fallbacks(self) -> int:
+        """How many failures another engine made good."""
+        return self._fallbacks.total()
+
     def report(self) -> dict[str, Any]:
         """The books as JSON-able values."""
         return {

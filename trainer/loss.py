@@ -77,6 +77,7 @@ def answer_loss(
     shared: int,
     *,
     recompute: bool,
+    below: torch.Tensor | None = None,
     weight: float = 1.0,
     logit_rows: int | None = None,
 ) -> tuple[float, int]:
@@ -88,6 +89,7 @@ def answer_loss(
         examples: packed as one sequence.
         shared: how many tokens all their prompts begin with; computed once.
         recompute: see `Decoder.forward`.
+        below: see `Decoder.forward`; its rows are in the order of `pack_for_loss`.
         weight: what the gradient is multiplied by.
         logit_rows: how many rows of logits exist at a time; None means `LOGITS_AT_ONCE`.
 
@@ -97,7 +99,7 @@ def answer_loss(
     """
     packed, rows, targets = pack_for_loss(examples, shared)
     distinct, place = torch.unique(rows, return_inverse=True)
-    done = decoder.forward(packed, adapter, distinct, recompute=recompute)
+    done = decoder.forward(packed, adapter, distinct, recompute=recompute, below=below)
     total = 0.0
     d_hidden = torch.empty_like(done.hidden)
     at_once = logit_rows or max(1, LOGITS_AT_ONCE // decoder.config.vocab_size)

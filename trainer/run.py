@@ -33,7 +33,6 @@ from trainer.dataset import batch_ids
 from trainer.durable import ensure_folder
 from trainer.environment import first_difference
 from trainer.evaluate import Evaluation, evaluate
-from trainer.export.peft import load_peft_folder
 from trainer.halving import means
 from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
@@ -42,8 +41,10 @@ from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.optimizer import Optimizer, learning_rate_at
 from trainer.publishing import check_worth_publishing, publish_version
+from trainer.run_adapter import active_adapter, fresh_adapter
 from trainer.run_engine import RunEngine
 from trainer.run_examples import RunExamples, UnreadableError
+from trainer.run_prefix import run_prefix
 from trainer.run_requests import Emit, Requests, StopRequested
 from trainer.run_state import RunState
 from trainer.spec import RunSpec
@@ -146,24 +147,15 @@ class Run:
         self.examples = RunExamples(self.home, spec, self.tokenizer)
         for example_id, tokens in self.examples.data.cut.items():
             self._emit("cut", {"example_id": example_id, "tokens": tokens})
-        self.adapter = self._fresh_adapter()
+        self.adapter = fresh_adapter(self.config, spec)
         self.optimizer = Optimizer(self.adapter, spec.training)
+        self.prefix = run_prefix(self.home, spec, self.decoder, self.adapter, self.examples)
         self.method: Method = FirstOrder(
             self.decoder,
             self.adapter,
             micro_batch_tokens=self._means.micro_batch_tokens,
             recompute=spec.training.recompute,
-        )
-
-    def _fresh_adapter(self) -> LoraAdapter:
-        spec = self.spec
-        return LoraAdapter(
-            self.config,
-            rank=spec.rank,
-            alpha=spec.alpha,
-            targets=spec.targets,
-            use_rslora=spec.use_rslora,
-            seed=spec.training.seed,
+            below=None if self.prefix is None else self.prefix.rows,
         )
 
     def _resume(self) -> None:
@@ -250,21 +242,10 @@ class Run:
     def _measure_before(self) -> None:
         self._emit("phase", {"phase": "evaluating_before"})
         self._before = self._measure(None)
-        active = self._load_active()
+        active = active_adapter(self.home, self.config, self.spec)
         if active is not None:
             self._active = self._measure(active)
         self._save()
-
-    def _load_active(self) -> LoraAdapter | None:
-        """The version that was active when the run was made; None if it was deleted since."""
-        if self.spec.active_version is None:
-            return None
-        active = self._fresh_adapter()
-        try:
-            load_peft_folder(self.home / self.spec.active_version, active)
-        except FileNotFoundError:
-            return None
-        return active
 
     def _computed(self) -> None:
         """The model has computed something: the engine may have been given up over it."""
@@ -388,6 +369,7 @@ class Run:
             exact_resume_reason=self._exact_reason,
             engine=self.engine.report(),
             engine_switches=list(self.engine.switches),
+            prefix_cache=None if self.prefix is None else self.prefix.report(),
             seconds=self._seconds(),
         )
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from storage import examples
+from storage.adapters import data_key
 from storage.database import Database, DatabaseFileError
 from storage.migrations import SchemaVersionError
 from trainer.dataset import load_dataset
 from trainer.earlier_checkpoints import corrected_since
+from trainer.prefix_files import PrefixFiles
 from trainer.run_state import RunState
 from trainer.spec import RunSpec
 from trainer.tokens import ChatTokenizer
@@ -36,6 +38,21 @@ class RunExamples:
             self.data = load_dataset(database, spec, tokenizer)
         self.forgotten: dict[int, int] = {}
         """After how many steps an example was forgotten, by id."""
+        self._kept: PrefixFiles | None = None
+
+    def keep_rows(self, root: Path, name: str, limit_bytes: int) -> PrefixFiles:
+        """The kept rows of these examples, in `root / name`; what is forgotten leaves them."""
+        with Database.open_readonly(self._path) as database, database.read() as session:
+            key = data_key(session, self._spec.adapter_id)
+        self._kept = PrefixFiles(
+            root,
+            name,
+            limit_bytes=limit_bytes,
+            key=key,
+            changed_at=self.data.changed_at,
+            unchanged=self._unchanged,
+        )
+        return self._kept
 
     def forget(self, ids: Iterable[int], step: int) -> None:
         """Drop examples after `step` steps, and again those forgotten earlier.
@@ -46,6 +63,8 @@ class RunExamples:
         for example_id in ids:
             self.forgotten.setdefault(example_id, step)
         self.data.forget(self.forgotten)
+        if self._kept is not None:
+            self._kept.forget(self.forgotten)
 
     def missing(self) -> list[int]:
         """Ids of the spec that aren't at hand."""
@@ -61,15 +80,24 @@ class RunExamples:
         Raises:
             UnreadableError: if it doesn't say.
         """
-        at_hand = self.data.changed_at
+        return self._changed(list(self.data.changed_at))
+
+    def _unchanged(self, ids: Collection[int]) -> Collection[int]:
+        """Those of the examples at hand that the database has with this text; none if unsure."""
+        try:
+            return set(ids).difference(self._changed(ids))
+        except UnreadableError:
+            return ()
+
+    def _changed(self, ids: Collection[int]) -> list[int]:
         try:
             with Database.open_readonly(self._path) as database, database.read() as session:
-                now = examples.last_changed(session, list(at_hand))
+                now = examples.last_changed(session, list(ids))
         except (DatabaseFileError, SchemaVersionError, SQLAlchemyError) as error:
             raise UnreadableError(
                 f"expected to read which examples are still there, found {type(error).__name__}"
             ) from None
-        return [one for one, then in at_hand.items() if now.get(one) != then]
+        return [one for one in ids if now.get(one) != self.data.changed_at[one]]
 
     def correction_since(self, state: RunState) -> str | None:
         """A sentence about the first example whose text isn't the one that state knew, or None."""

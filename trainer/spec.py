@@ -90,6 +90,11 @@ class RunSpec:
     form: RequestedForm = "auto"
     soc: str | None = None
     """The part to compile for, as SM8650; None: what the device says it is."""
+    top_layers: int | None = None
+    """How many layers, from the top, are adapted; None: all."""
+    prefix_cache_mb: int = 0
+    """With `top_layers`: how many MiB of what the layers below make of the examples are kept; 0:
+    none, and they are computed packed, together with the layers above."""
 
     @property
     def total_steps(self) -> int:
@@ -106,8 +111,12 @@ class RunSpec:
         )
 
     def shape(self) -> dict[str, Any]:
-        """The settings a checkpoint must agree with to be resumed, JSON-able."""
-        return {
+        """The settings a checkpoint must agree with to be resumed, JSON-able.
+
+        What earlier checkpoints don't know is left out where it is as it was for them.
+        """
+        top = {} if self.top_layers is None else {"top_layers": self.top_layers}
+        return top | {
             "method": self.method,
             "rank": self.rank,
             "alpha": self.alpha,
@@ -173,6 +182,8 @@ class RunSpec:
                 threads=raw["threads"],
                 form=form,
                 soc=soc,
+                top_layers=raw.get("top_layers"),
+                prefix_cache_mb=raw.get("prefix_cache_mb", 0),
             )
         except KeyError as missing:
             raise SpecError(f"expected the field {missing} in {path.name}, found none") from missing

@@ -29,6 +29,7 @@ def version_manifest(
     exact_resume_reason: str | None,
     engine: Mapping[str, Any],
     engine_switches: Sequence[EngineSwitch],
+    prefix_cache: Mapping[str, Any] | None,
     seconds: float,
 ) -> dict[str, Any]:
     """All of it but the hashes of the files, JSON-able.
@@ -44,6 +45,8 @@ def version_manifest(
         exact_resume_reason: why it isn't the run that one process would have made, if it isn't.
         engine: the engine's report.
         engine_switches: after which steps another engine took over, and why.
+        prefix_cache: what the run's last process read, computed and kept of the layers below the
+            adapted ones; None where it kept none.
         seconds: worked.
     """
     labels = {example.id: example.label for example in data.holdout.values()}
@@ -58,6 +61,7 @@ def version_manifest(
         "alpha": spec.alpha,
         "targets": [target for target in TARGETS if target in spec.targets],
         "use_rslora": spec.use_rslora,
+        "top_layers": spec.top_layers,
         "steps": steps,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "exact_resume": exact_resume_reason is None,
@@ -76,6 +80,7 @@ def version_manifest(
         ],
         "engine": engine,
         "engine_switches": list(engine_switches),
+        "prefix_cache": prefix_cache,
         "seconds": round(seconds, 1),
         "skipped_example_ids": sorted(forgotten),
         "forgotten": [

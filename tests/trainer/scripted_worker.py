@@ -11,12 +11,14 @@ goes on:
 - `lose database`: lorad.db can't be opened from here on;
 - `copy checkpoints`: into the folder `kept` of the run's folder;
 - `fill disk`: nothing is left on the home's file system but so many kilobytes as `ids` says;
+- `kill when it keeps`: SIGKILL before so many files of kept rows, as `ids` says, have their names;
 - `kill`, `terminate`: SIGKILL or SIGTERM to this process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -39,6 +41,18 @@ def fill_disk(filler: Path, free_kilobytes: int) -> None:
             while file.write(bytes(4096)):
                 pass
         file.truncate(max(0, file.tell() - 1024 * free_kilobytes))
+
+
+def kill_when_it_keeps(number: int) -> None:
+    """At the rename of the file of kept rows with that number, counted from 1."""
+    replace, renamed = Path.replace, itertools.count(1)
+
+    def replace_or_die(self: Path, target: Path) -> Path:
+        if target.suffix == ".rows" and next(renamed) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(self, target)
+
+    Path.replace = replace_or_die  # type: ignore[method-assign,assignment]
 
 
 class Script:
@@ -76,6 +90,8 @@ class Script:
             shutil.copytree(run / "checkpoints", run / "kept")
         elif what == "fill disk":
             fill_disk(self._home / "filler", *ids)
+        elif what == "kill when it keeps":
+            kill_when_it_keeps(*ids)
         elif what == "lose database":
             (self._home / "lorad.db").rename(self._home / "away.db")
         else:

@@ -18,6 +18,7 @@ from trainer.checkpoint import (
     finish_replacing,
     load_newest_checkpoint,
     newest_step,
+    run_identity,
     save_checkpoint,
 )
 from trainer.durable import published
@@ -168,6 +169,7 @@ def test_none_without_any(tmp_path: Path) -> None:
         ("alpha", 8.0, "alpha 8.0, found 4.0"),
         ("targets", ("q_proj",), "targets ['q_proj'], found ['q_proj', 'down_proj']"),
         ("use_rslora", True, "use_rslora True, found False"),
+        ("top_layers", 1, "top_layers 1, found None"),
         ("max_tokens", 128, "max_tokens 128, found 64"),
         ("train_example_ids", (1, 2), "example_ids_sha256 '"),
         ("train_example_ids", (2, 1, 3), "example_ids_sha256 '"),
@@ -185,6 +187,11 @@ def test_another_computation_is_refused_naming_both(
     if "sha256 '" in named:
         hashes = re.findall(r"'[0-9a-f]{64}'", str(caught.value))
         assert len(set(hashes)) == 2
+
+
+def test_without_top_layers_a_run_is_what_it_was_before_there_were_any() -> None:
+    """Else the checkpoints of runs that are under way would be refused after an update."""
+    assert "top_layers" not in run_identity(SPEC)
 
 
 OTHERS = {"seed": 1, "batch_size": 4, "epochs": 3.0, "steps": 9, "learning_rate": 0.5}

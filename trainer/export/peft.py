@@ -19,7 +19,7 @@ _README = """\
 # A LoRA adapter made by lorad
 
 Base model: {base_model}, {base_hash}
-Rank {rank}, alpha {alpha:g}, targets {targets}.
+Rank {rank}, alpha {alpha:g}, targets {targets}{layers}.
 
 Load it on the same base model:
 
@@ -48,6 +48,9 @@ def write_peft_folder(
         "task_type": "CAUSAL_LM",
         "use_rslora": adapter.use_rslora,
     }
+    layers = list(adapter.layers)
+    if len(layers) < adapter.config.num_hidden_layers:
+        config["layers_to_transform"] = layers
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
     write_safetensors(folder / TENSOR_FILE, adapter.to_arrays(), {"format": "pt"})
@@ -57,12 +60,13 @@ def write_peft_folder(
         rank=adapter.rank,
         alpha=adapter.alpha,
         targets=", ".join(adapter.targets),
+        layers=f" of layers {layers[0]} to {layers[-1]}" if "layers_to_transform" in config else "",
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def load_peft_folder(folder: Path, adapter: LoraAdapter) -> None:
-    """Load the tensors of a folder into an adapter of the same rank and targets.
+    """Load the tensors of a folder into an adapter of the same rank, targets and layers.
 
     Raises:
         ValueError: if a tensor is missing, too many or of another shape.

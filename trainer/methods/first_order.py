@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import torch
 
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
 from trainer.loss import answer_loss, label_tokens, micro_batches
 from trainer.methods.method import BatchResult
 from trainer.models.decoder import Decoder
+
+Below = Callable[[Sequence[TokenExample], int], torch.Tensor]
+"""What the layers below the adapted ones make of a packed sequence, [T, hidden_size]: called with
+its examples, in order, and the length of the start that all their prompts share."""
 
 
 class FirstOrder:
@@ -18,13 +24,24 @@ class FirstOrder:
     name = "first_order"
 
     def __init__(
-        self, decoder: Decoder, adapter: LoraAdapter, *, micro_batch_tokens: int, recompute: bool
+        self,
+        decoder: Decoder,
+        adapter: LoraAdapter,
+        *,
+        micro_batch_tokens: int,
+        recompute: bool,
+        below: Below | None = None,
     ) -> None:
-        """Bind the model and the adapter whose gradients are wanted."""
+        """Bind the model and the adapter whose gradients are wanted.
+
+        `below` gives the adapted layers their input, as `trainer.prefix_cache` does; None to
+        compute it in the pack.
+        """
         self._decoder = decoder
         self._adapter = adapter
         self._micro_batch_tokens = micro_batch_tokens
         self._recompute = recompute
+        self._below = below
 
     def accumulate(self, batch: Sequence[TokenExample]) -> BatchResult:
         """See `Method.accumulate`.
@@ -41,6 +58,7 @@ class FirstOrder:
                 part,
                 shared,
                 recompute=self._recompute,
+                below=None if self._below is None else self._below(part, shared),
                 weight=1.0 / total_labels,
             )
             loss = summed / total_labels
