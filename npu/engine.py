@@ -25,6 +25,7 @@ No transposed copy of W exists: an engine reads the same codes forwards and back
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from abc import ABC, abstractmethod
@@ -244,5 +245,10 @@ def _check_shape(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) ->
 
 def _check_finite(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> None:
     # One pass without temporaries; the sum of finite numbers may overflow, hence the second look.
-    if not a.sum().isfinite() and not a.isfinite().all():
+    # By one thread: to wake a second one, and to wait for it, costs more than half of a pass.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    total = float(a.sum())
+    torch.set_num_threads(threads)
+    if not math.isfinite(total) and not a.isfinite().all():
         raise NonFiniteInput(matrix.name, direction)

@@ -1,5 +1,20 @@
 """The products on the CPU with torch: codes become a fp32 tile, the tile goes through sgemm.
 
+Every thread computes whole columns of the result: from rows of W forwards, from columns of W
+backwards. No sum is shared, and what a thread has as fp32 is one tile of its part of W.
+
+                     K                                 K
+                 ┌───────┐                         ┌───┬───┐
+      thread 1   │   W   │                         │   │   │
+                 ├───────┤  N                    N │ W │ W │
+      thread 2   │   W   │                         │   │   │
+                 └───────┘                         └───┴───┘
+                                            thread   1   2
+                y = x Wᵀ                        dx = dy W
+
+A sum over K is taken by one sgemm; a sum over N is one sgemm's within a tile, added to that of the
+tiles above. So the same shapes and threads give the same bits, on the same BLAS.
+
 The fallback of every other engine, and the fastest one on an ordinary CPU. fp32 throughout, so
 rows need no protection. Nothing checks its results: one that overflows fp32 is not finite and is
 refused as the input of the next product.
@@ -7,35 +22,38 @@ refused as the input of the next product.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
+from weakref import WeakKeyDictionary
 
-import numpy.typing as npt
 import torch
 
 from npu.engine import Engine, EngineName
 from npu.engine_options import EngineOptions
+from npu.engines.fp32_tile import TILE_ELEMENTS, Fp32Tile, StoredWeight
+from npu.engines.one_thread_each import OneThreadEach
 from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction
-from npu.quantize import CODE_STEP
-from npu.weight_layout import BLOCK, BLOCK_FORMATS
+from npu.weight_layout import BLOCK
 
-_TILE_ELEMENTS = 1 << 20
-"""4 MiB of fp32: the tile and its share of the operands stay in the cache."""
+_FEWEST_WEIGHTS_TO_SHARE = 1 << 15
+"""A product of a smaller matrix takes no longer than handing a part of it to another thread."""
 
 
 class TorchCpuEngine(Engine):
-    """y and dx by sgemm over one fp32 tile of weight rows at a time, in a buffer used again."""
+    """y and dx by sgemm over a fp32 tile at a time, in each of `options.threads` threads."""
 
     name: ClassVar[EngineName] = "torch_cpu"
     own_thread: ClassVar[bool] = False
     form = "codes"
 
     def __init__(self, matrices: Mapping[str, FrozenMatrix], options: EngineOptions) -> None:
-        """An engine over `matrices`; torch's own thread count is what computes."""
+        """An engine over `matrices`."""
         super().__init__(matrices, options)
-        self._buffer = torch.empty(0)
+        self._threads = OneThreadEach(f"lorad-{self.name}")
+        self._tiles = [Fp32Tile() for _ in range(options.threads)]
+        self._weights: WeakKeyDictionary[FrozenMatrix, StoredWeight] = WeakKeyDictionary()
 
     @property
     def device(self) -> str:
@@ -44,81 +62,64 @@ class TorchCpuEngine(Engine):
 
     def compute(self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> torch.Tensor:
         """The product of fp32 `a` with `matrix`; see Engine.compute."""
-        if direction == "forward":
-            return self._forward(matrix, a)
-        return self._input_gradient(matrix, a)
+        weight = self._weights.get(matrix)
+        if weight is None:
+            weight = self._weights[matrix] = StoredWeight.of(matrix)
+        N, K = matrix.shape
+        threads = len(self._tiles) if N * K >= _FEWEST_WEIGHTS_TO_SHARE else 1
+        width, product = (N, _forward) if direction == "forward" else (K, _input_gradient)
+        result = a.new_empty(a.shape[0], width)
+        self._threads.run(
+            [
+                partial(product, weight, a, result[:, share], share, tile)
+                for share, tile in zip(_shares(width, threads), self._tiles, strict=False)
+            ]
+        )
+        return result
 
     def close(self) -> None:
-        """Also let go of the tile."""
+        """Also end the threads and let go of the tiles."""
         super().close()
-        self._buffer = torch.empty(0)
-
-    def _forward(self, matrix: FrozenMatrix, x: torch.Tensor) -> torch.Tensor:
-        y = x.new_empty(x.shape[0], matrix.shape[0])
-        factors = _row_factors(matrix)
-        for rows, tile in self._tiles(matrix):
-            part = y[:, rows]
-            torch.mm(x, tile.t(), out=part)
-            if factors is not None:
-                part.mul_(factors[rows])
-        return y
-
-    def _input_gradient(self, matrix: FrozenMatrix, dy: torch.Tensor) -> torch.Tensor:
-        dx = dy.new_zeros(dy.shape[0], matrix.shape[1])
-        factors = _row_factors(matrix)
-        for rows, tile in self._tiles(matrix):
-            part = dy[:, rows]
-            dx.addmm_(part if factors is None else part * factors[rows], tile)
-        return dx
-
-    def _tiles(self, matrix: FrozenMatrix) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Pieces of the weight as fp32 [rows, K]; each is valid until the next is taken.
-
-        Of int8 the bare codes, whose scale is applied to the products.
-        """
-        total, columns = matrix.shape
-        rows_at_a_time = min(total, max(1, _TILE_ELEMENTS // columns))
-        if self._buffer.numel() < rows_at_a_time * columns:
-            self._buffer = torch.empty(rows_at_a_time * columns)
-        for start in range(0, total, rows_at_a_time):
-            rows = slice(start, min(start + rows_at_a_time, total))
-            count = rows.stop - rows.start
-            tile = self._buffer[: count * columns].view(count, columns)
-            if matrix.format in BLOCK_FORMATS:
-                _dequantize_blocks(matrix.take(rows), tile)
-            else:
-                tile.copy_(_read_only_tensor(matrix.codes[rows]))
-            yield rows, tile
+        self._threads.close()
+        self._tiles = [Fp32Tile() for _ in self._tiles]
+        self._weights.clear()
 
 
-def _dequantize_blocks(matrix: FrozenMatrix, tile: torch.Tensor) -> None:
-    """`FrozenMatrix.dequantize` of a 4-bit matrix, bit for bit, into `tile` fp32 [N, K]."""
-    assert matrix.scale is not None
-    codes = _read_only_tensor(matrix.codes).bitwise_xor(0x88)  # nibbles of 0..15
-    pairs = tile.view(*codes.shape, 2)
-    pairs[:, :, 0].copy_(codes & 0x0F)
-    pairs[:, :, 1].copy_(codes >> 4)
-    blocks = tile.view(len(tile), -1, BLOCK)
-    scale = _read_only_tensor(matrix.scale).float().unsqueeze(2)
-    blocks.sub_(8.0).mul_(scale)
-    blocks.copy_(blocks.half())
-    if matrix.offset is not None:
-        blocks.add_(_read_only_tensor(matrix.offset).float().unsqueeze(2))
-        blocks.copy_(blocks.half())
+def _forward(
+    weight: StoredWeight, x: torch.Tensor, y: torch.Tensor, share: slice, tile: Fp32Tile
+) -> None:
+    """Write the columns `share` of x W^T, [M, share], to `y`."""
+    columns = slice(0, x.shape[1])
+    for rows in _tile_rows(share, x.shape[1]):
+        part = y[:, rows.start - share.start : rows.stop - share.start]
+        torch.mm(x, tile.fill(weight, rows, columns).t(), out=part)
+        if weight.factors is not None:
+            part.mul_(weight.factors[rows])
 
 
-def _row_factors(matrix: FrozenMatrix) -> torch.Tensor | None:
-    """fp32 [N] that turns products of int8 codes into those of the weights; None for others.
+def _input_gradient(
+    weight: StoredWeight, dy: torch.Tensor, dx: torch.Tensor, share: slice, tile: Fp32Tile
+) -> None:
+    """Write the columns `share` of dy W, [M, share], to `dx`."""
+    for rows in _tile_rows(slice(0, dy.shape[1]), share.stop - share.start):
+        part = dy[:, rows]
+        if weight.factors is not None:
+            part = part * weight.factors[rows]
+        dx.addmm_(part, tile.fill(weight, rows, share), beta=0 if rows.start == 0 else 1)
 
-    2**-7 is exact, so one factor rounds as `code * 2**-7` then `* scale` does.
-    """
-    if matrix.host_scale is None:
-        return None
-    return _read_only_tensor(matrix.host_scale) * CODE_STEP
+
+def _shares(width: int, most: int) -> list[slice]:
+    """0..`width` in at most `most` pieces that are whole blocks, as equal as those can be."""
+    blocks = -(-width // BLOCK)
+    count = min(most, blocks)
+    ends = [min(width, BLOCK * (blocks * (i + 1) // count)) for i in range(count)]
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _read_only_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    with warnings.catch_warnings():
-        # torch warns that writing to it would be undefined; nothing here writes to a weight.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+def _tile_rows(rows: slice, columns: int) -> Iterator[slice]:
+    """`rows` of a weight in pieces that fit a tile, as equal as can be."""
+    total = rows.stop - rows.start
+    pieces = -(-total // max(1, TILE_ELEMENTS // columns))
+    step = -(-total // pieces)
+    for start in range(rows.start, rows.stop, step):
+        yield slice(start, min(start + step, rows.stop))
