@@ -72,10 +72,11 @@ def write_for_peers(folder: Path, config: DecoderConfig, weights: FrozenWeights)
 
 
 def huggingface_config(config: DecoderConfig) -> dict[str, Any]:
-    """What `transformers` calls this decoder."""
+    """What `transformers` calls this decoder; its rotary frequencies aren't scaled."""
+    architectures = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [architectures[config.family]],
+        "model_type": config.family,
         "hidden_act": "silu",
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,

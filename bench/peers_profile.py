@@ -1,0 +1,98 @@
+"""Where our step's time goes: `python -m bench.peers_profile TASK.json`, a process of its own.
+
+torch's profiler over some steps, its events sorted by what they serve. What Python and the
+profiler itself take is what is left of the wall time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd.profiler import record_function
+from torch.profiler import ProfilerActivity, profile
+
+from bench.peers_ours import Ours
+from bench.peers_task import Task
+from npu.engine import Engine
+from npu.frozen_matrix import FrozenMatrix
+from npu.ledger import Direction
+
+_FROZEN = "lorad: frozen product"
+_OPTIMIZER = "Optimizer.step"
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_")
+_OF_ATTENTION = ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::softmax")
+_LARGEST = 8
+
+
+def main() -> None:
+    task = Task.read(Path(sys.argv[1]))
+    torch.set_num_threads(task.threads)
+    print(json.dumps(profile_steps(task)))
+
+
+def profile_steps(task: Task) -> dict[str, Any]:
+    """Seconds a step by what they serve, after one step that warms up."""
+    ours = Ours(task)
+    ours.step(0)
+    _watch(ours.engine)
+    before = ours.engine.report()["seconds"][ours.engine.name]
+    steps = range(1, len(task.batches))
+    started = time.perf_counter()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for step in steps:
+            ours.step(step)
+    wall = (time.perf_counter() - started) / len(steps)
+    after = ours.engine.report()["seconds"][ours.engine.name]
+    serves: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    for event in profiler.events():
+        seconds = event.self_cpu_time_total / 1e6 / len(steps)
+        what = _serves(event)
+        serves[what] += seconds
+        if what == "element-wise, copies":
+            others[event.name] += seconds
+    serves["Python, profiler"] = wall - sum(serves.values())
+    return {
+        "seconds_a_step": round(wall, 4),
+        "serves": {name: round(seconds, 4) for name, seconds in serves.most_common()},
+        "largest_others": {name: round(s, 4) for name, s in others.most_common(_LARGEST)},
+        "ledger": {kind: round((after[kind] - before[kind]) / len(steps), 4) for kind in after},
+    }
+
+
+def _watch(engine: Engine) -> None:
+    """Put every frozen product under a name of its own in the profile."""
+    compute = engine.compute
+
+    def watched(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> torch.Tensor:
+        with record_function(_FROZEN):
+            return compute(matrix, direction, a)
+
+    setattr(engine, "compute", watched)  # noqa: B010  (a method, which mypy guards)
+
+
+def _serves(event: Any) -> str:
+    """What an event's own time is for."""
+    above = {event.name}
+    parent = event.cpu_parent
+    while parent is not None:
+        above.add(parent.name)
+        parent = parent.cpu_parent
+    if _FROZEN in above:
+        is_product = event.name in _PRODUCTS
+        return "frozen products: sgemm" if is_product else "frozen products: reading codes"
+    if any(name.startswith(_OPTIMIZER) for name in above):
+        return "optimizer"
+    if event.name in _PRODUCTS:
+        return "adapter products"
+    return "attention" if event.name in _OF_ATTENTION else "element-wise, copies"
+
+
+if __name__ == "__main__":
+    main()
