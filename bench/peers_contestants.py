@@ -24,6 +24,7 @@ CONTESTANTS: Mapping[str, Contestant] = {
     "ours_int8": Contestant("bench.peers_ours", {"format": "int8"}, same_weights=False),
     "ours_fp16": Contestant("bench.peers_ours", {"format": "fp16"}, same_weights=False),
     "ours_saving_all": Contestant("bench.peers_ours", {"recompute": False}),
+    "ours_cached": Contestant("bench.peers_ours", {"cached": True}),
     "peft_as_used": Contestant("bench.peers_trainer"),
     "peft": Contestant("bench.peers_peft"),
     "peft_checkpointing": Contestant("bench.peers_peft", {"checkpointing": True}),
@@ -35,6 +36,7 @@ CONTESTANTS: Mapping[str, Contestant] = {
 ours                the trainer as the worker runs it, weights in the users' default format
 ours_int8 …_fp16    the same with all weights in that format: other effective weights, other losses
 ours_saving_all     every activation is kept for the backward pass instead of computed again
+ours_cached         what the layers below the adapted ones give is kept on the disk, per example
 peft_as_used        transformers' Trainer, its padding collator, the examples in the given order
 peft                a bare loop around a PEFT model: ids and labels in, loss out
 peft_checkpointing  the same with gradient checkpointing

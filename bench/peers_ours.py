@@ -7,6 +7,7 @@ default. A task's example without a shared start is packed like any other.
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from pathlib import Path
 
 import torch
@@ -24,46 +25,70 @@ from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.models.layout import matrices_multiplied_by
 from trainer.optimizer import Optimizer
+from trainer.prefix_cache import PrefixCache
+from trainer.prefix_files import PrefixFiles, prefix_name
 from trainer.safetensors_file import SafetensorsFile
 from trainer.spec import TrainingSettings
+
+_CACHE_BYTES = 1 << 30
 
 
 class Ours:
     """Everything loaded and ready to take steps."""
 
     def __init__(
-        self, task: Task, format: str | None = None, recompute: bool | None = None
+        self,
+        task: Task,
+        format: str | None = None,
+        recompute: bool | None = None,
+        cache: Path | None = None,
     ) -> None:
-        """Open the weights of `format` (default: the base's own), load the adapter.
+        """Open the weights and load the adapter.
 
-        `recompute` None is the user's default.
+        Args:
+            task: what to train.
+            format: of the weights; None is the base's own.
+            recompute: as in TrainingSettings; None is the user's default.
+            cache: an empty folder for what the layers below the adapted ones give; None: it is
+                computed at every step.
         """
+        torch.use_deterministic_algorithms(True)
         self._task = task
+        examples = dict.fromkeys(example for batch in task.batches for example in batch)
+        self._numbers = {example: number for number, example in enumerate(examples)}
         path = task.weights[format or next(iter(task.weights))]
         weights = FrozenWeights.open(Path(path))
         config = DecoderConfig.from_json(weights.metadata["config"])
         options = EngineOptions(threads=task.threads)
         products = matrices_multiplied_by(config)
         self.engine: Engine = open_engine(weights, "torch_cpu", options, products=products)
-        adapter = LoraAdapter(config, rank=task.rank, alpha=task.alpha)
+        decoder = Decoder(config, weights, self.engine)
+        adapter = LoraAdapter(config, rank=task.rank, alpha=task.alpha, layers=task.layers)
         start = SafetensorsFile(Path(task.adapter))
         adapter.load_arrays({key: start.load(key) for key in adapter.named_parameters()})
         settings = TrainingSettings(max_grad_norm=task.max_grad_norm)
         if recompute is not None:
             settings = dataclasses.replace(settings, recompute=recompute)
+        prefix = None
+        if cache is not None:
+            below = adapter.layers.start
+            name = prefix_name(weights.content_hash, below, self.engine.versions())
+            files = PrefixFiles(cache, name, limit_bytes=_CACHE_BYTES)
+            prefix = PrefixCache(decoder, below, files)
         self._optimizer = Optimizer(adapter, settings)
         self._method = FirstOrder(
-            Decoder(config, weights, self.engine),
+            decoder,
             adapter,
             micro_batch_tokens=settings.micro_batch_tokens,
             recompute=settings.recompute,
+            below=None if prefix is None else prefix.rows,
         )
 
     def step(self, number: int) -> float:
         """One optimizer step on the task's batch of that number; its loss."""
         examples = [
-            TokenExample(index, example.prompt, example.answer, "")
-            for index, example in enumerate(self._task.batches[number])
+            TokenExample(self._numbers[example], example.prompt, example.answer, "")
+            for example in self._task.batches[number]
         ]
         loss = self._method.accumulate(examples).loss
         self._optimizer.step(self._task.learning_rate)
@@ -71,9 +96,14 @@ class Ours:
 
 
 def run(
-    task: Task, channel: Channel, format: str | None = None, recompute: bool | None = None
+    task: Task,
+    channel: Channel,
+    format: str | None = None,
+    recompute: bool | None = None,
+    cached: bool = False,
 ) -> None:
-    ours = Ours(task, format, recompute)
-    channel.ready(torch=torch.__version__, precision=ours.engine.report()["precision"])
-    for step in channel.steps():
-        channel.done(ours.step(step))
+    with tempfile.TemporaryDirectory(prefix="lorad-bench-prefix-") as folder:
+        ours = Ours(task, format, recompute, Path(folder) if cached else None)
+        channel.ready(torch=torch.__version__, precision=ours.engine.report()["precision"])
+        for step in channel.steps():
+            channel.done(ours.step(step))

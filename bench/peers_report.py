@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bench.peers_race import LOSS_TOLERANCE, Record, loss_differences, ratio
+from bench.peers_result import Race
 
-Records = Mapping[str, Record]
-Races = Mapping[str, Records]
-"""Of each setting, what each contestant did."""
+Races = Mapping[str, Race]
+"""By the name of the setting."""
+
+LOSS_TOLERANCE = 1e-3
+"""How far apart the losses of the same computation may be, natural log, at any step."""
 
 RATIOS: Mapping[str, tuple[str, str]] = {
     "realistic_vs_peft_as_used": ("realistic", "peft_as_used"),
@@ -18,8 +20,16 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "short_4x64": ("short_4x64", "peft"),
     "short_4x64_vs_peft_best": ("short_4x64", "peft_best"),
     "full_4x256": ("full_4x256", "peft"),
+    "top8_cached_realistic": ("realistic_top", "peft_as_used"),
+    "top8_cached_realistic_vs_peft_best": ("realistic_sorted_top", "peft_best"),
+    "top8_cached_short_4x64": ("short_4x64_top", "peft"),
+    "top8_cached_short_4x64_vs_peft_best": ("short_4x64_top", "peft_best"),
+    "qwen_1x256": ("qwen_1x256", "peft"),
 }
 """Ratio by name: its setting, and whose seconds are divided by ours."""
+
+TOP8 = ("top8_cached_realistic", "top8_cached_short_4x64")
+"""`top8_cached` is the smaller of these."""
 
 PEAKS: Mapping[str, tuple[str, str]] = {
     "ours_4x256": ("full_4x256", "ours"),
@@ -31,6 +41,8 @@ PEAKS: Mapping[str, tuple[str, str]] = {
     "torchtune_4x256": ("full_4x256", "torchtune"),
     "ours_realistic": ("realistic", "ours"),
     "peft_as_used_realistic": ("realistic", "peft_as_used"),
+    "ours_qwen_1x256": ("qwen_1x256", "ours"),
+    "peft_qwen_1x256": ("qwen_1x256", "peft"),
 }
 """Peak by name: its setting and contestant."""
 
@@ -75,38 +87,43 @@ GOALS: Mapping[str, Goal] = {
 
 def ratios(races: Races) -> dict[str, float | None]:
     """How many times as long as ours each takes; None: not measured in this run."""
-    return {
-        name: _rounded(ratio(races.get(setting, {}), peer, "ours"), 3)
-        for name, (setting, peer) in RATIOS.items()
-    }
+    found: dict[str, float | None] = {}
+    for name, (setting, peer) in RATIOS.items():
+        ratio = races[setting].ratio(peer) if setting in races else None
+        found[name] = None if ratio is None else round(ratio, 3)
+    top = [found[name] for name in TOP8]
+    measured = [ratio for ratio in top if ratio is not None]
+    found["top8_cached"] = min(measured) if len(measured) == len(top) else None
+    return found
 
 
 def peaks(races: Races, since: Literal["from_start", "training"]) -> dict[str, float]:
     """Peak memory in MB of whatever was measured."""
     return {
-        name: round(races[setting][who].peak_mb[since])
+        name: round(races[setting].records[who].peak_mb[since])
         for name, (setting, who) in PEAKS.items()
-        if who in races.get(setting, {})
+        if setting in races and who in races[setting].records
     }
 
 
-def disagreements(races: Races) -> list[str]:
-    """Whose losses differ from ours though the computation is the same, in words."""
-    return [
-        f"{setting}: {name} differs from ours by {difference:.2e} (at most {LOSS_TOLERANCE:g})"
-        for setting, records in races.items()
-        for name, difference in loss_differences(records).items()
-        if not difference <= LOSS_TOLERANCE
-    ]
-
-
-def standstills(fallen: Mapping[str, float | None]) -> list[str]:
-    """Settings in which ours doesn't learn, in words: there curves agree that prove nothing."""
-    return [
-        f"{setting}: ours doesn't learn: a batch's loss fell by {fall:.2e} until it came again"
-        for setting, fall in fallen.items()
-        if fall is not None and not fall > LEAST_FALL
-    ]
+def broken(races: Races) -> list[str]:
+    """In words: whose losses differ from ours though the computation is the same, and where ours
+    doesn't learn, since there all curves agree and prove nothing.
+    """
+    found = []
+    for name, race in races.items():
+        for who, difference in race.loss_differences().items():
+            if not difference <= LOSS_TOLERANCE:
+                found.append(
+                    f"{name}: {who} differs from ours by {difference:.2e}"
+                    f" (at most {LOSS_TOLERANCE:g})"
+                )
+        fell = race.training_shows()
+        if fell is not None and not fell > LEAST_FALL:
+            found.append(
+                f"{name}: ours doesn't learn: a batch's loss fell by {fell:.2e} until it came again"
+            )
+    return found
 
 
 def goals(figures: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, Any]]:
@@ -121,7 +138,3 @@ def goals(figures: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[s
             "met": None if value is None else goal.met(value),
         }
     return found
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)

@@ -5,7 +5,8 @@
     realistic_sorted    the same examples, those of like length in one batch (for peers that pad)
     short_4x64          4 x 64 tokens, the last 4 of each labelled
     full_4x256          4 x 256 tokens, all labelled but the first
-    …_top8              adapters in the top 8 layers only
+    …_top               the same with adapters in the top 8 layers only
+    qwen_1x256          1 x 256 tokens, all labelled, on a random model of Qwen2.5-0.5B's shape
 
 The length of a text of one's own is lognormal with the spread of real short messages: 0.77, the
 standard deviation of the logarithm of the token counts of the public SMS Spam Collection in
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -25,10 +27,13 @@ from bench.peers_task import Batch, Example
 SHARED, OWN_MEAN, SPREAD = 48, 24, 0.77
 LABELS = (1, 5)
 BATCH_SIZE = 8
-DISTINCT = {"realistic": 6, "short_4x64": 2, "full_4x256": 2}
-"""Batches before they come again: a loss that falls from one time to the next shows training."""
+DISTINCT, DISTINCT_TOP = 6, 3
+"""Realistic batches before they come again: a loss that falls until then shows training."""
 
 TOP = 8
+"""Layers with an adapter in the settings called `_top`."""
+
+BaseName = Literal["smollm2", "qwen"]
 
 
 @dataclass(frozen=True)
@@ -37,58 +42,74 @@ class Setting:
 
     name: str
     batches: tuple[Batch, ...]
-    """One per step, the first of which only warms up."""
-    layers: int | None
+    """One per step."""
     contestants: tuple[str, ...]
-    """Who takes every step."""
-    extras: tuple[str, ...]
+    """Who takes every step; the others are compared with the first."""
+    extras: tuple[str, ...] = ()
     """Who takes only the first `extra_steps`: they cost time, and no goal depends on them."""
     extra_steps: int = 3
+    layers: int | None = None
+    """How many layers, from the top, have an adapter; None: all."""
+    warm_up: int = 1
+    """Steps that don't count; where ours keeps what it computed, until it has seen every batch."""
+    base: BaseName = "smollm2"
+
+    @property
+    def ours(self) -> str:
+        """The contestant that the others are compared with."""
+        return self.contestants[0]
 
     @property
     def tokens(self) -> list[int]:
-        """Tokens of each distinct example, without padding, a shared start counted every time."""
+        """Tokens of each example, without padding, a shared start counted every time."""
         return [len(example.ids) for batch in self.batches for example in batch]
 
 
-def settings(vocabulary: int, steps: int, full_steps: int) -> dict[str, Setting]:
-    """Every setting by name, on the given base.
+def settings(vocabulary: int, steps: int, full_steps: int, top: int) -> list[Setting]:
+    """Every setting.
 
     Args:
         vocabulary: ids are below this.
-        steps: of each setting, the one that warms up included.
-        full_steps: of `full_4x256`, whose steps are the longest.
+        steps: of each setting, those that warm up included.
+        full_steps: of `full_4x256` and, at most, `qwen_1x256`, whose steps are the longest.
+        top: layers with an adapter where not all have one.
     """
-    realistic = realistic_batches(vocabulary, DISTINCT["realistic"])
-    by_length = sorted_batches(realistic)
-    short = uniform_batches(vocabulary, DISTINCT["short_4x64"], 4, 64, labels=4)
-    full = uniform_batches(vocabulary, DISTINCT["full_4x256"], 4, 256, labels=255)
-    others = ("litgpt", "torchtune")
-    found = [
+    realistic = realistic_batches(vocabulary, DISTINCT)
+    few = realistic[:DISTINCT_TOP]
+    short = uniform_batches(vocabulary, 2, 4, 64, labels=4)
+    full = uniform_batches(vocabulary, 2, 4, 256, labels=255)
+    long = uniform_batches(vocabulary, 1, 1, 256, labels=255)
+    variants = ("ours_int8", "ours_fp16", "ours_saving_all", "litgpt", "torchtune")
+    all_layers = [
+        Setting("realistic", _repeated(realistic, steps), ("ours", "peft_as_used"), variants),
         Setting(
-            "realistic",
-            _repeated(realistic, steps),
-            None,
-            ("ours", "peft_as_used"),
-            ("ours_int8", "ours_fp16", "ours_saving_all", *others),
+            "realistic_sorted", _repeated(sorted_batches(realistic), steps), ("ours", "peft_best")
         ),
-        Setting("realistic_sorted", _repeated(by_length, steps), None, ("ours", "peft_best"), ()),
-        Setting(
-            "short_4x64",
-            _repeated(short, steps),
-            None,
-            ("ours", "peft", "peft_best"),
-            ("ours_int8", "ours_fp16", "ours_saving_all", *others),
-        ),
+        Setting("short_4x64", _repeated(short, steps), ("ours", "peft", "peft_best"), variants),
         Setting(
             "full_4x256",
             _repeated(full, full_steps),
-            None,
             ("ours", "peft", "peft_checkpointing"),
-            ("peft_best", "ours_int8", "ours_fp16", "ours_saving_all", *others),
+            ("peft_best", *variants),
         ),
+        Setting("qwen_1x256", _repeated(long, min(full_steps, 3)), ("ours", "peft"), base="qwen"),
     ]
-    return {setting.name: setting for setting in found}
+    top_layers = [
+        Setting(
+            f"{name}_top",
+            _repeated(batches, steps),
+            ("ours_cached", *peers),
+            ("ours",),
+            layers=top,
+            warm_up=min(len(batches), steps - 1),
+        )
+        for name, batches, peers in (
+            ("realistic", few, ("peft_as_used",)),
+            ("realistic_sorted", sorted_batches(few), ("peft_best",)),
+            ("short_4x64", short, ("peft", "peft_best")),
+        )
+    ]
+    return all_layers + top_layers
 
 
 def realistic_batches(vocabulary: int, count: int) -> list[Batch]:
@@ -135,7 +156,7 @@ def padding_factor(batches: Sequence[Batch]) -> float:
 
 def _repeated(batches: Sequence[Batch], steps: int) -> tuple[Batch, ...]:
     """One batch a step; the first comes again even if there are few steps."""
-    distinct = min(len(batches), steps - 1)
+    distinct = max(1, min(len(batches), steps - 1))
     return tuple(batches[step % distinct] for step in range(steps))
 
 

@@ -16,8 +16,8 @@ from bench import peers, peers_race
 from bench.peers_base import prepare_base
 from bench.peers_flop import step_flop
 from bench.peers_ours import Ours
-from bench.peers_race import Record, ratio
 from bench.peers_report import GOALS
+from bench.peers_result import Race, Record
 from bench.peers_settings import Setting, padding_factor, settings, sorted_batches
 from bench.peers_task import IGNORED, Example, Task, padded
 from trainer.models.tiny import write_tiny_model
@@ -45,9 +45,9 @@ def test_all_train_alike_and_one_that_computes_something_else_is_found_out(
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert found["losses_agree"] is False
-    assert len(found["disagreements"]) == 1
-    assert found["disagreements"][0].startswith("realistic_sorted: peft_best")
-    assert found["disagreements"][0] in printed.err
+    assert len(found["broken"]) == 1
+    assert found["broken"][0].startswith("realistic_sorted_top: peft_best")
+    assert found["broken"][0] in printed.err
 
     realistic = found["settings"]["realistic"]["contestants"]
     assert realistic.keys() == {"ours", "peft_as_used"}
@@ -56,7 +56,10 @@ def test_all_train_alike_and_one_that_computes_something_else_is_found_out(
         assert all(seconds > 0 for seconds in record["seconds"])
         assert record["peak_mb"]["from_start"] >= record["peak_mb"]["training"] > 100
     assert found["settings"]["realistic"]["largest_loss_difference"]["peft_as_used"] < 1e-4
-    assert found["loss_fell_by"]["realistic"] > 0.01
+    assert found["settings"]["realistic"]["loss_fell_by"] > 0.01
+    top = found["settings"]["realistic_sorted_top"]
+    assert top["largest_loss_difference"]["ours"] < 1e-4, "read back or not, the same is computed"
+    assert top["layers"] == 1
     assert found["ratios"]["realistic_vs_peft_as_used"] > 0
     assert found["peak_mb"].keys() == {"ours_realistic", "peft_as_used_realistic"}
     assert found["goals"].keys() == GOALS.keys()
@@ -73,16 +76,18 @@ def test_the_exit_code_tells_whether_losses_agree(
 ) -> None:
     def race(
         setting: Setting, task: Path, pythons: Mapping[str, str], logs: Path
-    ) -> tuple[dict[str, Record], dict[str, str]]:
-        peak = {"from_start": 500.0, "training": 400.0}
-        return {
-            name: Record(
-                seconds=[9.0, 1.0, 1.0],
-                losses=[3.0, 3.0, 2.0 + off_by * (name == "peft_as_used")],
-                peak_mb=peak,
-            )
-            for name in pythons
-        }, {}
+    ) -> tuple[Race, dict[str, str]]:
+        return Race(
+            setting,
+            {
+                name: Record(
+                    seconds=[9.0, 1.0, 1.0],
+                    losses=[3.0, 3.0, 2.0 + off_by * (name == "peft_as_used")],
+                    peak_mb={"from_start": 500.0, "training": 400.0},
+                )
+                for name in pythons
+            },
+        ), {}
 
     monkeypatch.setattr(peers, "race", race)
     assert peers.main(["--quick", "--json", "--folder", str(tmp_path)]) == code
@@ -93,26 +98,29 @@ def test_a_curve_that_does_not_move_proves_nothing(
 ) -> None:
     def race(
         setting: Setting, task: Path, pythons: Mapping[str, str], logs: Path
-    ) -> tuple[dict[str, Record], dict[str, str]]:
+    ) -> tuple[Race, dict[str, str]]:
         record = Record(
-            seconds=[1.0] * 3, losses=[3.0] * 3, peak_mb={"from_start": 1, "training": 1}
+            seconds=[1.0] * 3, losses=[3.0] * 3, peak_mb={"from_start": 1.0, "training": 1.0}
         )
-        return dict.fromkeys(pythons, record), {}
+        return Race(setting, dict.fromkeys(pythons, record)), {}
 
     monkeypatch.setattr(peers, "race", race)
     assert peers.main(["--quick", "--json", "--folder", str(tmp_path)]) == 1
     assert "ours doesn't learn" in capsys.readouterr().err
 
 
-def test_a_ratio_is_of_the_same_round_and_leaves_the_first_out() -> None:
-    slow = Record(seconds=[100.0, 8.0, 4.0, 60.0])
-    ours = Record(seconds=[1.0, 2.0, 1.0, 6.0])
-    assert ratio({"peer": slow, "ours": ours}, "peer", "ours") == 4.0
-    assert ratio({"ours": ours}, "peer", "ours") is None
+def test_a_ratio_is_of_the_same_round_and_leaves_the_warm_up_out() -> None:
+    setting = Setting("one", (), ("ours", "peer"), warm_up=2)
+    slow = Record(seconds=[100.0, 100.0, 8.0, 4.0, 60.0])
+    ours = Record(seconds=[1.0, 1.0, 2.0, 1.0, 6.0])
+    race = Race(setting, {"peer": slow, "ours": ours})
+    assert race.ratio("peer") == 4.0
+    assert race.seconds("peer") == 8.0
+    assert race.ratio("nobody") is None
 
 
 def test_personal_examples_are_as_long_as_they_are_said_to_be() -> None:
-    every = settings(VOCABULARY, 8, 5)
+    every = {one.name: one for one in settings(VOCABULARY, 8, 5, 8)}
     batches = every["realistic"].batches
     lengths = [len(example.ids) for batch in batches for example in batch]
     assert 60 < sum(lengths) / len(lengths) < 84
