@@ -4,6 +4,8 @@ The real vocabularies can't be had here; pattern, normaliser and settings are th
 """
 
 import json
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -70,8 +72,17 @@ class FamilyTokenizer:
     """The keys `tokenizer.…`; empty where a GGUF of it can't be read."""
 
 
+def line_ends(seed: int, count: int) -> Iterator[str]:
+    """Line ends of all systems and all kinds of blanks, in any order, between a few words."""
+    chance = random.Random(seed)
+    ends = ("\r", "\n", "\r\n", "\t", "\v", "\x85", "\u2028", "\u2003", " ", " ", " ")
+    parts = (*ends, "a", "Bc,", "12", "?!", "\u0301", "'LL")
+    for _ in range(count):
+        yield "".join(chance.choices(parts, k=chance.randint(2, 30)))
+
+
 def _corpus() -> list[str]:
-    return [*package_texts(11, 400), *random_texts(12, 600)]
+    return [*package_texts(11, 400), *random_texts(12, 600), *line_ends(13, 600)]
 
 
 def _pieces(*steps: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:

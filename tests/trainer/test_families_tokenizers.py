@@ -11,7 +11,12 @@ from tokenizers import Tokenizer
 
 from tests.trainer.families import FAMILIES
 from tests.trainer.family_gguf import write_gguf
-from tests.trainer.family_tokenizers import TINYLLAMA_TEMPLATE, TOKENIZERS, FamilyTokenizer
+from tests.trainer.family_tokenizers import (
+    TINYLLAMA_TEMPLATE,
+    TOKENIZERS,
+    FamilyTokenizer,
+    line_ends,
+)
 from tests.trainer.llama_cpp import LlamaCppTokenizer
 from tests.trainer.texts import package_texts, random_texts
 from trainer.add_model import add_model
@@ -52,7 +57,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def texts() -> Iterator[str]:
     """Unicode of all kinds, digits, gaps, prose and code; and the same with marks taken apart."""
-    for text in (*random_texts(21, 3000), *package_texts(22, 600)):
+    for text in (*random_texts(21, 3000), *package_texts(22, 600), *line_ends(24, 400)):
         yield text
         apart = unicodedata.normalize("NFD", text)
         if apart != text:
