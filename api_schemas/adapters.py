@@ -80,6 +80,14 @@ class NewAdapter(Request):
         AfterValidator(_canonical_targets),
     ] = Field(default=list(TARGETS), description="The linears of each layer that get a LoRA.")
     use_rslora: bool = False
+    top_layers: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="How many layers get a LoRA, counted from the top; null: all. What the layers "
+        "below make of each example is then computed once and kept on the disk with the example, "
+        "which makes later steps and later nights faster.",
+    )
     method: Literal["first_order"] = "first_order"
     max_tokens: int | None = Field(
         default=None,
@@ -138,6 +146,7 @@ class AdapterChange(Request):
     alpha: Fixed = None
     targets: Fixed = None
     use_rslora: Fixed = None
+    top_layers: Fixed = None
 
 
 class ExampleCounts(Answer):
@@ -162,6 +171,7 @@ class Adapter(Answer):
     alpha: float
     targets: list[str]
     use_rslora: bool
+    top_layers: int | None
     labels: list[str] | None
     max_tokens: int
     too_long: Literal["refuse", "cut"]

@@ -31,6 +31,23 @@ def max_tokens_of(new: NewAdapter, model: Manifest) -> int:
     return new.max_tokens
 
 
+def top_layers_of(new: NewAdapter, model: Manifest) -> int | None:
+    """The ``top_layers`` of a new adapter.
+
+    Raises:
+        Refusal: 422 if the model has fewer layers.
+    """
+    layers = model.config.num_hidden_layers
+    if new.top_layers is not None and new.top_layers > layers:
+        raise invalid(
+            (
+                "body.top_layers",
+                f"must be at most {layers}, the layers of {model.name}; null: all of them",
+            )
+        )
+    return new.top_layers
+
+
 def check_labels(
     lengths: LengthCheck, model: Manifest, labels: list[str] | None, max_tokens: int
 ) -> None:

@@ -1,6 +1,6 @@
 """The eraser: makes true that what was deleted is gone from the disk.
 
-    deleted ──▶ worker told ──▶ folders removed ──▶ log emptied, pages zeroed ──▶ erased_at
+    deleted ──▶ worker told ──▶ files removed ──▶ log emptied, pages zeroed ──▶ erased_at
     (one commit, with the erasure's row)
 
 Each arrow may be the last thing this process does: the row of the erasure stays pending, and the
@@ -27,7 +27,9 @@ from sqlmodel import Session
 from service.boot_clock import boot_seconds
 from service.durable import sync_folder
 from service.home import Home
+from service.kept_rows import remove_gone, remove_useless
 from service.locks import is_held
+from service.models import ModelFolder
 from service.retention import expire_everywhere
 from service.runs.supervisor import Supervisor
 from service.unexpected import log_unexpected
@@ -49,6 +51,8 @@ _REST = 4
 """After an attempt that kept writers waiting longer than that, the next one waits this multiple of
 it: many deletions from a large database are then erased together."""
 
+_OF_EXAMPLES = frozenset({"examples", "retention", "correction"})
+
 IDLE_SECONDS = 300.0
 """After so long without a request, and with nothing in training, the file may be written anew."""
 
@@ -62,8 +66,8 @@ _log = logging.getLogger("lorad.eraser")
 class Eraser:
     """Erases what was deleted: at once where it can, else as soon as nothing stands in the way.
 
-    Its thread also lets examples expire, once an hour, and writes the database anew when it is
-    full of holes and nobody needs it.
+    Its thread also lets examples expire, once an hour, removes what a worker kept for a base model
+    that is gone, and writes the database anew when it is full of holes and nobody needs it.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class Eraser:
     def _expire(self) -> None:
         try:
             expire_everywhere(self._database, self._supervisor, self._stopping)
+            remove_useless(self._home, self._database, ModelFolder(self._home.models))
         except Exception as error:  # an hour later it is tried again
             log_unexpected(_log, "retention", error)
 
@@ -184,7 +189,9 @@ class Eraser:
                 self._not_before = now + _REST * (now - began)
 
     def _remove(self, erasure: Erasure) -> bool:
-        """Remove what the erasure lists; whether nothing of it is left."""
+        """Remove what the erasure lists, and kept rows; whether nothing of it is left."""
+        if erasure.what in _OF_EXAMPLES and erasure.client_id is not None:
+            return remove_gone(self._home, self._database, erasure.client_id)
         if not erasure.paths:
             return True
         if self._is_being_written(erasure.paths):

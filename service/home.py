@@ -76,6 +76,10 @@ class Home:
         """The folder of one run: spec.json, worker.log, checkpoints."""
         return self.runs / str(run_id)
 
+    def kept_rows(self, adapter_id: int) -> Path:
+        """What a worker keeps of the examples of an adapter in the top layers."""
+        return self.adapters / str(adapter_id) / "prefix"
+
     def version_path(self, adapter_id: int, run_id: int) -> str:
         """Where the version of a run lies, relative to the home, with forward slashes."""
         return f"adapters/{adapter_id}/versions/run-{run_id:08d}"

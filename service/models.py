@@ -34,6 +34,12 @@ class _Tokenizer(_File):
     sha256: str
 
 
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    num_hidden_layers: int = Field(gt=0)
+
+
 class Manifest(BaseModel):
     """What the daemon reads of a model's manifest."""
 
@@ -47,6 +53,7 @@ class Manifest(BaseModel):
     parameters: int = Field(gt=0)
     context_length: int = Field(gt=0)
     template_tokens: int = Field(ge=0)
+    config: _Config
     weights: _Weights
     tokenizer: _Tokenizer
 

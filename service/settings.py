@@ -42,6 +42,13 @@ class Settings(BaseSettings):
     threads: int = Field(
         default_factory=_default_threads, ge=1, le=64, description="CPU threads of new runs."
     )
+    prefix_cache_mb: int = Field(
+        default=256,
+        ge=0,
+        le=2**20,
+        description="For an adapter in the top layers: how many MiB of its examples' rows of the "
+        "layers below are kept, in new runs; 0: none, and each step computes them.",
+    )
     sensors: Literal["auto", "termux", "sysfs", "fake"] = Field(
         default="auto",
         description="What is asked for battery and temperature. `fake` says what is in "

@@ -44,6 +44,7 @@ def adapter_answer(session: Session, row: Adapter, counts: Counts, why: Why) -> 
         alpha=row.alpha,
         targets=row.targets,
         use_rslora=row.use_rslora,
+        top_layers=row.top_layers,
         labels=row.labels,
         max_tokens=row.max_tokens,
         too_long=row.too_long,

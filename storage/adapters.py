@@ -58,6 +58,11 @@ def by_id(session: Session, adapter_id: int) -> Adapter | None:
     return session.get(Adapter, adapter_id)
 
 
+def ids_of_client(session: Session, client_id: int) -> Sequence[int]:
+    """The ids of all of the client's adapters."""
+    return session.exec(select(col(Adapter.id)).where(Adapter.client_id == client_id)).all()
+
+
 def page(session: Session, client_id: int, *, after: str, limit: int) -> Sequence[Adapter]:
     """Up to ``limit`` of the client's adapters with names above ``after``, by name."""
     return session.exec(

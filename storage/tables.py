@@ -74,6 +74,7 @@ class Client(SQLModel, table=True):
 class Adapter(SQLModel, table=True):
     """A named LoRA of one client on one base model, with what its runs are made with.
 
+    ``top_layers`` is how many layers have a LoRA, counted from the top (NULL: all of them).
     ``key`` (32 random bytes) keys every hash of this adapter's texts. ``keep_days`` and
     ``max_examples`` bound how long and how many examples are kept (NULL: no bound). ``revision``
     counts the changes of the settings.
@@ -90,6 +91,7 @@ class Adapter(SQLModel, table=True):
         columns.check("alpha_in_range", "typeof(alpha) = 'real' AND alpha > 0 AND alpha <= 1e4"),
         columns.is_json("targets", "array"),
         columns.is_flag("use_rslora"),
+        columns.is_count("top_layers", 1, optional=True),
         columns.is_json("labels", "array", optional=True),
         columns.check("max_tokens_in_range", "typeof(max_tokens) = 'integer' AND max_tokens > 0"),
         columns.is_one_of("too_long", "refuse", "cut"),
@@ -113,6 +115,7 @@ class Adapter(SQLModel, table=True):
     alpha: float
     targets: list[str] = Field(sa_type=columns.Json)
     use_rslora: bool
+    top_layers: int | None = None
     labels: list[str] | None = Field(default=None, sa_type=columns.Json)
     max_tokens: int
     too_long: TooLong = Field(sa_type=Text)

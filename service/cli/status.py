@@ -19,13 +19,23 @@ def adapters(home: HomeOption = None, json_output: JsonOption = False) -> None:
     if json_output:
         print_json(found)
         return
-    table = Table("adapter", "base model", "rank", "examples", "held out", "new", "active version")
+    table = Table(
+        "adapter",
+        "base model",
+        "rank",
+        "layers",
+        "examples",
+        "held out",
+        "new",
+        "active version",
+    )
     for adapter in found:
         counts, active = adapter["examples"], adapter["active_version"]
         table.add_row(
             adapter["name"],
             adapter["base_model"],
             str(adapter["rank"]),
+            "all" if adapter["top_layers"] is None else f"top {adapter['top_layers']}",
             str(counts["train"]),
             str(counts["holdout"]),
             str(counts["pending"]),

@@ -8,7 +8,12 @@ from sqlmodel import Session
 from api_schemas.adapters import Adapter as AdapterAnswer
 from api_schemas.adapters import AdapterChange, AdapterList, NewAdapter
 from service import retention
-from service.adapter_settings import check_labels, max_tokens_of, settings_after
+from service.adapter_settings import (
+    check_labels,
+    max_tokens_of,
+    settings_after,
+    top_layers_of,
+)
 from service.context import Context, TheCaller, TheContext, needs
 from service.door.cursors import A_PAGE, Cursor, Limit, cut, decode_text
 from service.door.etags import IfMatch, etag, require_match
@@ -66,6 +71,7 @@ def create_adapter(
         alpha=new.alpha,
         targets=list(new.targets),
         use_rslora=new.use_rslora,
+        top_layers=top_layers_of(new, model),
         labels=new.labels,
         max_tokens=max_tokens_of(new, model),
         too_long=new.too_long,

@@ -49,6 +49,8 @@ def write_spec(
         "alpha": adapter.alpha,
         "targets": adapter.targets,
         "use_rslora": adapter.use_rslora,
+        "top_layers": adapter.top_layers,
+        "prefix_cache_mb": settings.prefix_cache_mb,
         "labels": adapter.labels,
         "max_tokens": adapter.max_tokens,
         "too_long": adapter.too_long,

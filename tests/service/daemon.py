@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 MODEL = "tiny"
 CONTEXT = 512
 TEMPLATE_TOKENS = 20
+LAYERS = 4
 SERVE = ("-m", "service.cli.main", "serve")
 
 
@@ -54,7 +55,7 @@ def add_stand_in_model(home: Path, name: str = MODEL, base_hash: str = "sha256:t
         "parameters": 1234,
         "context_length": CONTEXT,
         "vocab_size": tokenizer.get_vocab_size(),
-        "config": {},
+        "config": {"num_hidden_layers": LAYERS},
         "weights": {"file": "weights.lorad", "bytes": 10},
         "tokenizer": {"file": "tokenizer.json", "sha256": hashlib.sha256(data).hexdigest()},
         "chat_template": "",

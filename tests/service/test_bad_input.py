@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.daemon import CONTEXT, TEMPLATE_TOKENS, Daemon
+from tests.service.daemon import CONTEXT, LAYERS, TEMPLATE_TOKENS, Daemon
 
 EXAMPLES = "/v1/adapters/phone/examples"
 GOOD = {"input": "hello", "label": "now"}
@@ -165,6 +165,11 @@ def test_too_many_examples_at_once(shared: Daemon) -> None:
         ({"targets": ["q_proj", "q_proj"]}, "targets"),
         ({"targets": ["lm_head"]}, "targets[0]"),
         ({"use_rslora": 1}, "use_rslora"),
+        ({"top_layers": 0}, "top_layers"),
+        ({"top_layers": LAYERS + 1}, "top_layers"),
+        ({"top_layers": 1001}, "top_layers"),
+        ({"top_layers": True}, "top_layers"),
+        ({"top_layers": "all"}, "top_layers"),
         ({"max_tokens": CONTEXT + 1}, "max_tokens"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 10**30}, "max_tokens"),

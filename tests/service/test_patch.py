@@ -107,6 +107,7 @@ def test_what_changes_nothing_makes_no_revision(
         ({"alpha": 16.0}, "alpha"),
         ({"targets": ["q_proj"]}, "targets"),
         ({"use_rslora": False}, "use_rslora"),
+        ({"top_layers": None}, "top_layers"),
         ({"method": "first_order"}, "method"),
         ({"base_model": "tiny"}, "base_model"),
         ({"name": "other"}, "name"),
