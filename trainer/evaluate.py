@@ -101,27 +101,36 @@ def evaluate(
     for place, example in enumerate(examples):
         own = len(example.prompt) - shared + max(branches, len(example.answer) - 1)
         if part and used + own > tokens_at_once:
-            rows += _score(decoder, adapter, part, shared, label_answers)
+            rows += _rows(decoder, adapter, part, shared, label_answers)
             progress(place, len(examples))
             part, used = [], shared
         if example.id in holdout:
             part.append(example)
             used += own
     if part:
-        rows += _score(decoder, adapter, part, shared, label_answers)
+        rows += _rows(decoder, adapter, part, shared, label_answers)
     if examples:
         progress(len(examples), len(examples))
     return Evaluation([row for row in rows if row.example_id in holdout])
 
 
 @torch.no_grad()
-def _score(
+def answer_scores(
     decoder: Decoder,
     adapter: LoraAdapter | None,
     examples: Sequence[TokenExample],
     shared: int,
     label_answers: Mapping[str, Sequence[int]],
-) -> list[RowScore]:
+) -> list[dict[str, float]]:
+    """The summed log-likelihood of each label after each example's prompt, in one pass.
+
+    Args:
+        decoder: the base model.
+        adapter: None scores with the bare base.
+        examples: at least one.
+        shared: leading tokens that all their prompts share, computed once.
+        label_answers: see `evaluate`; if empty, each example's own answer is scored.
+    """
     tree = SegmentTree()
     root = tree.add(examples[0].prompt[:shared])
     rows: list[int] = []
@@ -141,13 +150,20 @@ def _score(
     hidden = decoder.hidden(tree.pack(), adapter, distinct)
     log_probabilities = torch.log_softmax(decoder.logits(hidden).double(), dim=-1)
     found = log_probabilities[place, torch.tensor(targets)]
+    return [{label: float(found[span].sum()) for label, span in own.items()} for own in spans]
+
+
+def _rows(
+    decoder: Decoder,
+    adapter: LoraAdapter | None,
+    examples: Sequence[TokenExample],
+    shared: int,
+    label_answers: Mapping[str, Sequence[int]],
+) -> list[RowScore]:
+    scores = answer_scores(decoder, adapter, examples, shared, label_answers)
     return [
-        _row(
-            example,
-            {label: float(found[span].sum()) for label, span in own.items()},
-            bool(label_answers),
-        )
-        for example, own in zip(examples, spans, strict=True)
+        _row(example, found, bool(label_answers))
+        for example, found in zip(examples, scores, strict=True)
     ]
 
 
