@@ -40,8 +40,9 @@ Rows = npt.NDArray[np.float32]
 _FORM = b"lorad rows 1".ljust(16, b"\0")
 _HEADER_BYTES = len(_FORM) + hashlib.sha256().digest_size
 _NAME = re.compile(r"(\d+)-(\d+)\.rows")
-_LEFT_FREE_BYTES = 256 * 1024 * 1024
-"""Of the file system; less may be needed for the next checkpoint."""
+_LEFT_FREE_BYTES = 1280 * 1024 * 1024
+"""Of the file system: more than the 1 GiB that the daemon by default wants free before it starts a
+training, so that what one night keeps doesn't stand against the next."""
 
 _log = logging.getLogger(__name__)
 

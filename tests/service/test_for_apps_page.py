@@ -18,6 +18,7 @@ from service.door import body_limit, connections, cursors, idempotency, problems
 from service.routes import examples as example_routes
 from service.runs import run_feed
 from service.runs.verdict import LEAST_HOLDOUT
+from service.settings import Settings
 from storage import adapters as adapter_rows
 from storage import history, retention, split
 from storage import idempotency as idempotency_records
@@ -80,6 +81,9 @@ LIMITS = {
     "`keep_days` of an adapter, at most": bound(adapters.Retention, "keep_days", "maximum"),
     "`max_examples` of an adapter, at most": bound(adapters.Retention, "max_examples", "maximum"),
     "days the shell of an expired example is kept": retention.SHELL_DAYS,
+    "MiB kept on the disk for an adapter with `top_layers`, by default": (
+        Settings.model_fields["prefix_cache_mb"].default
+    ),
     "connections in all (a new one then closes the one idle longest)": (
         connections.MOST_CONNECTIONS
     ),

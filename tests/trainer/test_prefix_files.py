@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Collection
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.service.test_full_disk import as_root
 from trainer.prefix_files import PrefixFiles, prefix_name
 
 NAME = prefix_name("sha256:0", 22, {"threads": 4})
@@ -178,6 +180,26 @@ def test_a_disk_that_refuses_ends_the_keeping_and_nothing_else(
         assert files.read(1, TOKENS, 4) is not None
     else:
         assert names(tmp_path) <= {"prefix"}
+
+
+@as_root
+def test_a_disk_that_is_really_full_keeps_what_is_whole(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(tmp_path)], check=True)
+    try:
+        files = files_in(tmp_path, left_free_bytes=-(1 << 30))  # until the disk itself refuses
+        large = np.ones((500, 4), np.float32)  # 8 kilobytes
+        made = {one: ([one] * 500, large * one) for one in range(1, 9)}
+        files.keep(made)
+        found = files.report()
+        assert found["not_written_because"] == "No space left on device"
+        assert 1 <= found["examples"] < 8
+        assert len(names(tmp_path)) == found["examples"]
+        again = files_in(tmp_path)
+        read = {one: again.read(one, *made[one][:1], 4) for one in made}
+        assert sum(rows is not None for rows in read.values()) == found["examples"]
+        assert all((rows == one).all() for one, rows in read.items() if rows is not None)
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
 def test_a_file_that_somebody_took_away_is_missed_once(tmp_path: Path) -> None:
