@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         intents = read_hwu64(options.data, asked.intents, asked.history, asked.queries)
         training = IntentTraining(student(intents), asked, Work(folder, identity, intents))
         result["hwu64"] = measure_intents(
-            training, intents, model_dir, options.seeds, options.peft_seeds
+            training, intents, model_dir, options.seeds, options.rival_seeds
         )
     result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return result
@@ -109,7 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, help="folder of finished parts; none: they are lost")
     parser.add_argument("--tasks", nargs="+", default=["movie_tags", "hwu64"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--peft-seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument(
+        "--rival-seeds",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2],
+        help="of PEFT and of training by forward passes only",
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="a few rows and steps of everything")
     parser.add_argument("--json", action="store_true")

@@ -103,7 +103,7 @@ def measure_intents(
     task: PersonalTask,
     model_dir: Path,
     seeds: Sequence[int],
-    peft_seeds: Sequence[int],
+    rival_seeds: Sequence[int],
 ) -> dict[str, Any]:
     """Every method's answers; all choices are made before, each from the history alone."""
     student, plan, work = training.student, training.plan, training.work
@@ -132,8 +132,8 @@ def measure_intents(
     methods: dict[str, tuple[Callable[[int], Trained], Sequence[int]]] = {
         "ours": (ours, seeds),
         "ours_top": (ours_top, seeds),
-        "forward_only": (forwards, seeds),
-        "peft": (peft, peft_seeds),
+        "forward_only": (forwards, rival_seeds),
+        "peft": (peft, rival_seeds),
     }
     if not peft_installed():
         del methods["peft"]

@@ -213,7 +213,7 @@ def test_the_bench_as_a_command(tmp_path: Path, tiny_folder: Path) -> None:
 
     def bench(folder: Path, work: str) -> tuple[dict[str, Any], str]:
         command = [sys.executable, "-m", "bench.learning", "--quick", "--json", "--seeds", "0", "1"]
-        command += ["--data", str(folder), "--model", str(tiny_folder), "--peft-seeds", "0"]
+        command += ["--data", str(folder), "--model", str(tiny_folder), "--rival-seeds", "0"]
         command += ["--work", str(tmp_path / work)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
