@@ -30,3 +30,16 @@ class TrainingOptions(Request):
     warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Of the steps.")
     max_grad_norm: float = Field(default=1.0, gt=0, le=1e6)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
+    validation_fraction: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.5,
+        description="Share of the training side held back to choose the best step; 0: none.",
+    )
+    patience: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Looks at the held-back rows, every half pass, without a better one before"
+        " training ends; null: never early.",
+    )

@@ -1,10 +1,11 @@
 """Checkpoints: complete or invisible, and refused if they belong to another computation.
 
-`step-00000040/` holds the adapter, the optimizer's moments and a state file; `manifest.json` has
-the hash of each, the identity of the run and a hash of itself. The newest whose hashes hold is
-resumed; a damaged one is passed over; one of another base, rank, target set or example list is
-refused. The previous checkpoint stays until the next is published. One that takes the place of all
-before it, also of the same step, is `step-00000040.0001/`, and counts as the newer.
+`step-00000040/` holds the adapter, the optimizer's moments, a state file and, with early stopping,
+the best adapter so far; `manifest.json` has the hash of each, the identity of the run and a hash of
+itself. The newest whose hashes hold is resumed; a damaged one is passed over; one of another base,
+rank, target set or example list is refused. The previous checkpoint stays until the next is
+published. One that takes the place of all before it, also of the same step, is
+`step-00000040.0001/`, and counts as the newer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from trainer.spec import RunSpec
 
 _log = logging.getLogger(__name__)
 _FILES = ("adapter.safetensors", "optimizer.safetensors", "state.json")
+_BEST = "best.safetensors"
 _NAME = re.compile(r"step-\d{8,}(\.\d{4,})?")
 _KEEP = 2
 
@@ -44,6 +46,8 @@ class Checkpoint:
     optimizer: Mapping[str, np.ndarray]
     state: Mapping[str, Any]
     """JSON-able: measurements so far, environment, which examples (`RunState`)."""
+    best: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The best adapter so far (`trainer.validation`); empty if there is none."""
 
 
 def run_identity(spec: RunSpec) -> dict[str, Any]:
@@ -103,10 +107,13 @@ def _write(final: Path, spec: RunSpec, checkpoint: Checkpoint) -> None:
         write_safetensors(temporary / _FILES[0], checkpoint.adapter, {})
         write_safetensors(temporary / _FILES[1], checkpoint.optimizer, {})
         (temporary / _FILES[2]).write_text(json.dumps(checkpoint.state), encoding="utf-8")
+        if checkpoint.best:
+            write_safetensors(temporary / _BEST, checkpoint.best, {})
+        names = (*_FILES, _BEST) if checkpoint.best else _FILES
         manifest = {
             "step": checkpoint.step,
             "identity": run_identity(spec),
-            "files": {name: file_sha256(temporary / name) for name in _FILES},
+            "files": {name: file_sha256(temporary / name) for name in names},
         }
         manifest["sha256"] = _manifest_sha256(manifest)
         (temporary / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -130,6 +137,7 @@ def load_newest_checkpoint(folder: Path, spec: RunSpec) -> Checkpoint | None:
             adapter=_arrays(path / _FILES[0]),
             optimizer=_arrays(path / _FILES[1]),
             state=json.loads((path / _FILES[2]).read_text(encoding="utf-8")),
+            best=_arrays(path / _BEST) if _BEST in manifest["files"] else {},
         )
     return None
 
@@ -165,7 +173,8 @@ def _whole_manifest(path: Path) -> dict[str, Any] | None:
             return None
         if not manifest.keys() >= {"step", "identity"}:
             return None
-        whole = all(file_sha256(path / name) == manifest["files"][name] for name in _FILES)
+        names = (*_FILES, _BEST) if _BEST in manifest["files"] else _FILES
+        whole = all(file_sha256(path / name) == manifest["files"][name] for name in names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return manifest if whole else None

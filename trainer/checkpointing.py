@@ -49,6 +49,7 @@ class Checkpointing:
         began = time.monotonic()
         check_finite(checkpoint.step, checkpoint.adapter)
         check_finite(checkpoint.step, checkpoint.optimizer)
+        check_finite(checkpoint.step, checkpoint.best)
         ensure_folder(self._folder, self._home)
         save_checkpoint(self._folder, self._spec, checkpoint, replacing=replacing)
         self.saves += 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from storage.database import Database
 from storage.examples import ExampleText, load_texts
+from storage.split import normalise
 from trainer.spec import RunSpec
 from trainer.tokens import ChatTokenizer
 
@@ -37,7 +38,11 @@ class Dataset:
     """What a run trains and is measured on."""
 
     train: dict[int, TokenExample] = field(default_factory=dict)
+    validation: dict[int, TokenExample] = field(default_factory=dict)
+    """Of the training side, but not trained on: `trainer.validation`."""
     holdout: dict[int, TokenExample] = field(default_factory=dict)
+    same_input: dict[int, int] = field(default_factory=dict)
+    """The first training example whose normalised input is the same, by id."""
     cut: dict[int, int] = field(default_factory=dict)
     """Input tokens dropped, by example id."""
     changed_at: dict[int, int] = field(default_factory=dict)
@@ -45,12 +50,19 @@ class Dataset:
 
     def ids(self) -> list[int]:
         """All that it holds."""
-        return [*self.train, *self.holdout]
+        return [*self.train, *self.validation, *self.holdout]
+
+    def hold_back(self, ids: Iterable[int]) -> None:
+        """Train on these no more, and validate with them instead."""
+        for example_id in ids:
+            if example_id in self.train:
+                self.validation[example_id] = self.train.pop(example_id)
 
     def forget(self, ids: Iterable[int]) -> None:
         """Drop everything of these examples; the others keep their order."""
+        parts = (self.train, self.validation, self.holdout, self.same_input, self.cut)
         for example_id in ids:
-            for part in (self.train, self.holdout, self.cut, self.changed_at):
+            for part in (*parts, self.changed_at):
                 part.pop(example_id, None)
 
 
@@ -65,6 +77,9 @@ def load_dataset(database: Database, spec: RunSpec, tokenizer: ChatTokenizer) ->
     """
     texts = read_texts(database, [*spec.train_example_ids, *spec.holdout_example_ids])
     dataset = Dataset()
+    first: dict[str, int] = {}
+    for text in _usable(texts, spec.train_example_ids, spec):
+        dataset.same_input[text.id] = first.setdefault(normalise(text.input), text.id)
     for side, ids in (
         (dataset.train, spec.train_example_ids),
         (dataset.holdout, spec.holdout_example_ids),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ from npu.engine_guard import EngineGuard
 from npu.weights import FrozenWeights
 from trainer.checkpoint import Checkpoint, finish_replacing, load_newest_checkpoint
 from trainer.checkpointing import Checkpointing
-from trainer.dataset import batch_ids
+from trainer.dataset import TokenExample, batch_ids
 from trainer.durable import ensure_folder
 from trainer.environment import first_difference
 from trainer.evaluate import Evaluation, evaluate
 from trainer.halving import means
 from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
-from trainer.methods.method import BatchResult, Method
+from trainer.methods.method import Method
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.optimizer import Optimizer, learning_rate_at
@@ -48,7 +48,9 @@ from trainer.run_prefix import run_prefix
 from trainer.run_requests import Emit, Requests, StopRequested
 from trainer.run_state import RunState
 from trainer.spec import RunSpec
+from trainer.step_event import step_event
 from trainer.tokens import ChatTokenizer
+from trainer.validation import Validation
 from trainer.version_manifest import version_manifest
 
 
@@ -122,9 +124,10 @@ class Run:
         if self._before is None:
             self._measure_before()
         self._train()
+        self.validation.restore(self.adapter)
         check_worth_publishing(self.adapter, self.step)
         self._emit("phase", {"phase": "evaluating_after"})
-        after = self._measure(self.adapter)
+        after = self._measure(self.adapter, self.examples.data.holdout)
         self._emit("phase", {"phase": "exporting"})
         self._heed_deletions(unasked=True)
         self._stop_if_asked()
@@ -149,6 +152,7 @@ class Run:
             self._emit("cut", {"example_id": example_id, "tokens": tokens})
         self.adapter = fresh_adapter(self.config, spec)
         self.optimizer = Optimizer(self.adapter, spec.training)
+        self.validation = Validation(spec)
         self.prefix = run_prefix(self.home, spec, self.decoder, self.adapter, self.examples)
         self.method: Method = FirstOrder(
             self.decoder,
@@ -164,6 +168,7 @@ class Run:
         asked_for = {"micro_batch_tokens": self.spec.training.micro_batch_tokens}
         if checkpoint is None:
             self._forget(self.examples.missing())
+            self.validation.begin(self.examples.data)
             now = self._environment()
             self._exact_reason = first_difference({**now, **asked_for}, now)
         else:
@@ -176,6 +181,7 @@ class Run:
             self.engine.resume(state, self.step)
             self.examples.forgotten = dict(state.forgotten)
             self._forget(self.examples.missing())
+            self.validation.begin(self.examples.data, state.validation, checkpoint.best)
             self._exact_reason = (
                 state.exact_resume_reason
                 or first_difference({**asked_for, **state.environment}, self._environment())
@@ -220,6 +226,7 @@ class Run:
         kept = self.examples.data
         self._before = self._before and self._before.only(kept.holdout)
         self._active = self._active and self._active.only(kept.holdout)
+        self.validation.forget(kept)
         if not kept.train:
             raise RunError("expected training examples, found none left; post some and train again")
 
@@ -241,10 +248,11 @@ class Run:
 
     def _measure_before(self) -> None:
         self._emit("phase", {"phase": "evaluating_before"})
-        self._before = self._measure(None)
+        holdout = self.examples.data.holdout
+        self._before = self._measure(None, holdout)
         active = active_adapter(self.home, self.config, self.spec)
         if active is not None:
-            self._active = self._measure(active)
+            self._active = self._measure(active, holdout)
         self._save()
 
     def _computed(self) -> None:
@@ -253,7 +261,9 @@ class Run:
             self._exact_reason = self._exact_reason or reason
             self._emit("engine", self.engine.said())
 
-    def _measure(self, adapter: LoraAdapter | None) -> Evaluation:
+    def _measure(
+        self, adapter: LoraAdapter | None, examples: Mapping[int, TokenExample]
+    ) -> Evaluation:
         began = time.monotonic()
 
         def progress(done: int, total: int) -> None:
@@ -271,7 +281,7 @@ class Run:
         return evaluate(
             self.decoder,
             adapter,
-            self.examples.data.holdout,
+            examples,
             answers,
             progress,
             tokens_at_once=self._means.evaluation_tokens,
@@ -284,7 +294,7 @@ class Run:
         data = self.examples.data
         self.checkpointing.begin(self.step)
         self._emit("phase", {"phase": "training"})
-        while self.step < total:
+        while self.step < total or self.validation.due(self.step, data):
             if self._heed_deletions():
                 self._save(replacing=True)
             if self._reason_to_stop():
@@ -292,8 +302,14 @@ class Run:
                 self._stop_if_asked()
             if not self._requests.pace.rest():
                 continue
+            if self.validation.due(self.step, data):
+                self._validate()
+                if self.validation.exhausted:
+                    return
+                continue
             began = time.monotonic()
-            ids = batch_ids(spec.train_example_ids, settings.seed, settings.batch_size, self.step)
+            fitted = self.validation.fitted_ids
+            ids = batch_ids(fitted, settings.seed, settings.batch_size, self.step)
             batch = [data.train[i] for i in ids if i in data.train]
             rate = learning_rate_at(self.step, total, peak, settings)
             if batch:
@@ -302,29 +318,25 @@ class Run:
                 self.step += 1
                 seconds = time.monotonic() - began
                 self._requests.pace.worked(seconds)
-                self._emit_step(result, rate, norm, seconds)
+                event = step_event(spec, self.step, len(fitted), result, rate, norm, seconds)
+                self._emit("step", event)
                 self._computed()
             else:
                 self.step += 1
             if self.checkpointing.due(self.step):
                 self._save(replacing=self._heed_deletions(unasked=True))
 
-    def _emit_step(self, result: BatchResult, rate: float, norm: float, seconds: float) -> None:
-        seen = self.step * min(self.spec.training.batch_size, len(self.spec.train_example_ids))
-        self._emit(
-            "step",
-            {
-                "step": self.step,
-                "total": self.spec.total_steps,
-                "epoch": seen / len(self.spec.train_example_ids),
-                "loss": result.loss,
-                "learning_rate": rate,
-                "tokens": result.tokens,
-                "label_tokens": result.label_tokens,
-                "grad_norm": norm,
-                "seconds": seconds,
-            },
-        )
+    def _validate(self) -> None:
+        """Measure the adapter on the examples held back; what is forgotten meanwhile is saved."""
+        forgotten = len(self.examples.forgotten)
+        try:
+            found = self._measure(self.adapter, self.examples.data.validation)
+        except StopRequested:
+            self._save(replacing=len(self.examples.forgotten) > forgotten)
+            raise
+        self.validation.take(self.step, found, self.adapter)
+        if len(self.examples.forgotten) > forgotten:
+            self._save(replacing=True)
 
     def _save(self, *, replacing: bool = False) -> None:
         assert self._before is not None, "the base is measured before anything is saved"
@@ -339,28 +351,24 @@ class Run:
             exact_resume_reason=self._exact_reason,
             changed_at=self.examples.data.changed_at,
             forgotten=self.examples.forgotten,
+            validation=self.validation.state(),
         )
         checkpoint = Checkpoint(
-            self.step, self.adapter.to_arrays(), self.optimizer.to_arrays(), state.to_json()
+            self.step,
+            self.adapter.to_arrays(),
+            self.optimizer.to_arrays(),
+            state.to_json(),
+            self.validation.best,
         )
         self.checkpointing.save(checkpoint, replacing=replacing)
         self._emit("checkpoint", {"step": self.step})
         self._emit("engine", self.engine.said())
 
     def _publish(self, after: Evaluation) -> None:
-        publish_version(
-            self.home,
-            self._version,
-            self.adapter,
-            self._manifest(after),
-            base_model=self.spec.model_name,
-            base_hash=self.spec.base_hash,
-        )
-
-    def _manifest(self, after: Evaluation) -> dict[str, Any]:
-        return version_manifest(
-            self.spec,
-            self.examples.data,
+        data, spec = self.examples.data, self.spec
+        manifest = version_manifest(
+            spec,
+            data,
             before=self._before or Evaluation([]),
             active=self._active,
             after=after,
@@ -370,7 +378,16 @@ class Run:
             engine=self.engine.report(),
             engine_switches=list(self.engine.switches),
             prefix_cache=None if self.prefix is None else self.prefix.report(),
+            validation=self.validation.report(data),
             seconds=self._seconds(),
+        )
+        publish_version(
+            self.home,
+            self._version,
+            self.adapter,
+            manifest,
+            base_model=spec.model_name,
+            base_hash=spec.base_hash,
         )
 
     def _environment(self) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer.engine_switches import EngineSwitch
 from trainer.evaluate import Evaluation, RowScore
+from trainer.validation import Measured, ValidationState
 
 _ROW_FIELDS = {field.name for field in dataclasses.fields(RowScore)}
 
@@ -39,6 +40,7 @@ class RunState:
     """After how many steps the run forgot an example, by id."""
     engine_switches: Sequence[EngineSwitch] = ()
     """In the order in which they happened."""
+    validation: ValidationState = field(default_factory=ValidationState)
     digests: Mapping[int, str] | None = None
     """Keyed digests by example id, of a checkpoint that has them in the place of `changed_at`."""
 
@@ -55,6 +57,7 @@ class RunState:
             "changed_at": {str(key): value for key, value in self.changed_at.items()},
             "forgotten": {str(key): value for key, value in self.forgotten.items()},
             "engine_switches": list(self.engine_switches),
+            "validation": _validation(self.validation),
         }
 
     @classmethod
@@ -72,8 +75,21 @@ class RunState:
             changed_at={int(key): value for key, value in state.get("changed_at", {}).items()},
             forgotten={int(key): value for key, value in state.get("forgotten", {}).items()},
             engine_switches=tuple(state.get("engine_switches", ())),
+            validation=_validation_state(state.get("validation")),
             digests=None if digests is None else {int(k): value for k, value in digests.items()},
         )
+
+
+def _validation(state: ValidationState) -> dict[str, Any]:
+    measured = [{"step": one.step, "rows": _rows(one.evaluation)} for one in state.measured]
+    return {"ids": list(state.ids), "measured": measured, "best_step": state.best_step}
+
+
+def _validation_state(state: Mapping[str, Any] | None) -> ValidationState:
+    if state is None:  # of an earlier lorad, which held nothing back
+        return ValidationState()
+    measured = (Measured(one["step"], _evaluation(one["rows"])) for one in state["measured"])
+    return ValidationState(tuple(state["ids"]), tuple(measured), state["best_step"])
 
 
 def _rows(evaluation: Evaluation) -> list[dict[str, Any]]:

@@ -44,6 +44,11 @@ class TrainingSettings:
     """Share of the steps that warm up, at most five steps."""
     max_grad_norm: float = 1.0
     weight_decay: float = 0.0
+    validation_fraction: float = 0.0
+    """Share of the training examples that are held back; the adapter that does best on them, looked
+    at every half pass, is the run's result. 0: all are trained on, and the last adapter is it."""
+    patience: int | None = None
+    """Training ends after so many looks that were no better than the best; None: never early."""
     checkpoint_every_steps: int = 10
     """Optimizer steps between two checkpoints, and so the most that a kill costs; fewer if the time
     below is over first, or if the run was often killed (`trainer.halving`)."""
@@ -116,6 +121,9 @@ class RunSpec:
         What earlier checkpoints don't know is left out where it is as it was for them.
         """
         top = {} if self.top_layers is None else {"top_layers": self.top_layers}
+        training = dataclasses.asdict(self.training)
+        if not self.training.validation_fraction:
+            del training["validation_fraction"], training["patience"]
         return top | {
             "method": self.method,
             "rank": self.rank,
@@ -123,7 +131,7 @@ class RunSpec:
             "targets": list(self.targets),
             "use_rslora": self.use_rslora,
             "max_tokens": self.max_tokens,
-            "training": dataclasses.asdict(self.training),
+            "training": training,
         }
 
     @classmethod

@@ -30,6 +30,7 @@ def version_manifest(
     engine: Mapping[str, Any],
     engine_switches: Sequence[EngineSwitch],
     prefix_cache: Mapping[str, Any] | None,
+    validation: Mapping[str, Any] | None,
     seconds: float,
 ) -> dict[str, Any]:
     """All of it but the hashes of the files, JSON-able.
@@ -47,6 +48,8 @@ def version_manifest(
         engine_switches: after which steps another engine took over, and why.
         prefix_cache: what the run's last process read, computed and kept of the layers below the
             adapted ones; None where it kept none.
+        validation: what was measured on the examples held back and which step was chosen; None
+            without such.
         seconds: worked.
     """
     labels = {example.id: example.label for example in data.holdout.values()}
@@ -81,6 +84,7 @@ def version_manifest(
         "engine": engine,
         "engine_switches": list(engine_switches),
         "prefix_cache": prefix_cache,
+        "validation": validation,
         "seconds": round(seconds, 1),
         "skipped_example_ids": sorted(forgotten),
         "forgotten": [
@@ -94,7 +98,8 @@ def version_manifest(
 def _priors(spec: RunSpec, data: Dataset) -> dict[str, float | None]:
     if spec.labels is None:
         return {"majority_accuracy": None, "recency_prior_accuracy": None}
-    history = [(example.id, example.label) for example in data.train.values()]
+    known = [*data.train.values(), *data.validation.values()]
+    history = [(example.id, example.label) for example in known]
     holdout = [(example.id, example.label) for example in data.holdout.values()]
     return {
         "majority_accuracy": majority_accuracy(

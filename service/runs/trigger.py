@@ -97,7 +97,7 @@ def _options(context: Context, adapter: Adapter, run: Run) -> TrainingOptions:
     """The run's own options; the adapter's where the run's spec is lost."""
     try:
         training = read_spec(context.home, run.id)["training"]
-        known = {name: training[name] for name in TrainingOptions.model_fields}
+        known = {n: training[n] for n in TrainingOptions.model_fields if n in training}
         return TrainingOptions.model_validate(known)
     except (SpecError, ValidationError, LookupError, TypeError):
         return TrainingOptions.model_validate(adapter.training)

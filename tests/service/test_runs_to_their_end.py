@@ -79,6 +79,8 @@ def test_the_spec_is_what_the_contract_says(own: Daemon) -> None:
             "warmup_fraction": 0.1,
             "max_grad_norm": 1.0,
             "weight_decay": 0.0,
+            "validation_fraction": 0.0,
+            "patience": None,
             "checkpoint_every_steps": 10,
             "checkpoint_every_seconds": 120,
             "micro_batch_tokens": 512,

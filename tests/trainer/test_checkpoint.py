@@ -192,6 +192,35 @@ def test_another_computation_is_refused_naming_both(
 def test_without_top_layers_a_run_is_what_it_was_before_there_were_any() -> None:
     """Else the checkpoints of runs that are under way would be refused after an update."""
     assert "top_layers" not in run_identity(SPEC)
+    assert not {"validation_fraction", "patience"} & run_identity(SPEC)["training"].keys()
+    idle = replace(SPEC, training=replace(SPEC.training, patience=3))
+    assert run_identity(idle) == run_identity(SPEC)
+
+
+@pytest.mark.parametrize("field", ["validation_fraction", "patience"])
+def test_another_early_stopping_is_refused_naming_both(tmp_path: Path, field: str) -> None:
+    stopping = replace(SPEC, training=replace(SPEC.training, validation_fraction=0.1, patience=2))
+    save_checkpoint(tmp_path, stopping, checkpoint(10))
+    other = replace(stopping.training, **{field: 0.2 if field == "validation_fraction" else 3})
+    with pytest.raises(CheckpointMismatchError, match=rf"training\.{field} .*, found (0\.1|2);"):
+        load_newest_checkpoint(tmp_path, replace(stopping, training=other))
+    with pytest.raises(CheckpointMismatchError, match=r"training\.patience None, found 2;"):
+        load_newest_checkpoint(tmp_path, SPEC)
+
+
+@pytest.mark.parametrize("harm", ["cut", "missing"])
+def test_a_best_adapter_is_part_of_what_must_be_whole(tmp_path: Path, harm: str) -> None:
+    save_checkpoint(tmp_path, SPEC, checkpoint(10))
+    best = {"w": np.arange(6, dtype=np.float32)}
+    save_checkpoint(tmp_path, SPEC, replace(checkpoint(20), best=best))
+    found = load_newest_checkpoint(tmp_path, SPEC)
+    assert found is not None
+    assert np.array_equal(found.best["w"], best["w"])
+    file = tmp_path / "step-00000020/best.safetensors"
+    file.write_bytes(file.read_bytes()[:-1]) if harm == "cut" else file.unlink()
+    found = load_newest_checkpoint(tmp_path, SPEC)
+    assert found is not None
+    assert (found.step, found.best) == (10, {})
 
 
 OTHERS = {"seed": 1, "batch_size": 4, "epochs": 3.0, "steps": 9, "learning_rate": 0.5}
@@ -200,7 +229,10 @@ OTHERS |= {"weight_decay": 0.1, "checkpoint_every_steps": 5, "checkpoint_every_s
 OTHERS |= {"micro_batch_tokens": 256, "recompute": False}
 
 
-@pytest.mark.parametrize("field", [one.name for one in fields(TrainingSettings)])
+@pytest.mark.parametrize(
+    "field",
+    sorted({one.name for one in fields(TrainingSettings)} - {"validation_fraction", "patience"}),
+)
 def test_every_other_training_setting_is_refused_naming_both(tmp_path: Path, field: str) -> None:
     save_checkpoint(tmp_path, SPEC, checkpoint(10))
     other = replace(SPEC.training, **{field: OTHERS[field]})  # type: ignore[arg-type]
