@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from peft import PeftModel
 
 from npu.engine_options import EngineOptions
+from npu.opening import open_engine
 from tests.trainer.families import FAMILIES, Member, make_member
 from tests.trainer.float64_engine import Float64Engine
 from tests.trainer.oracle import relative_error
@@ -106,3 +107,18 @@ def test_gradients_equal_peft(
             assert expected[key].norm() > 1e-6, f"{key}: a zero gradient proves nothing"
             error = relative_error(gradient, expected[key])
             assert error < tolerance, f"{key}, {dtype}: {error}"
+
+
+def test_gradients_through_a_half_precision_engine(member: Member, tmp_path: Path) -> None:
+    """Biases, head norms and rotations stay on the CPU in fp32; products have fp16 activations."""
+    settings = (8, False, TARGETS)
+    adapter = make_adapter(member, torch.float32, *settings)
+    _, expected = peft_gradients(member, adapter, tmp_path / "adapter")
+    engine = open_engine(member.weights, "onnx_cpu", EngineOptions(threads=1))
+    decoder = Decoder(member.config, member.weights, engine)
+    FirstOrder(decoder, adapter, micro_batch_tokens=512, recompute=False).accumulate(BATCH)
+    for key, gradient in adapter.named_gradients().items():
+        assert relative_error(gradient, expected[key]) < 1e-2, key
+    report = engine.report()
+    assert set(report["products"]) == {"onnx_cpu"}
+    assert report["fallbacks"] == []
