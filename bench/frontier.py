@@ -56,6 +56,7 @@ from trainer.calibration.calibration import Calibration
 from trainer.calibration.options import CalibrationSettings
 from trainer.calibration.reference import ReferenceWeights
 from trainer.calibration.texts import read_texts
+from trainer.determinism import be_deterministic
 from trainer.models.base_model import BaseModel
 from trainer.models.decoder import Decoder
 from trainer.models.gguf_model import read_gguf_model
@@ -266,7 +267,7 @@ def run(options: argparse.Namespace, rows_path: Path) -> dict[str, Any]:
     chosen = training_options(options.rows is None, False, 0, options.steps, None)
     figures = json.loads(options.one_copy.read_text()) if options.one_copy else None
     torch.set_num_threads(options.threads)
-    torch.use_deterministic_algorithms(True)
+    be_deterministic()
     with tempfile.TemporaryDirectory(prefix="lorad-frontier-") as folder:
         say("reading the model")
         reference = ReferenceWeights.write(model, Path(folder))

@@ -140,6 +140,6 @@ def _method(decoder: Decoder, adapter: LoraAdapter, settings: TrainingSettings) 
     return FirstOrder(
         decoder,
         adapter,
-        micro_batch_tokens=settings.micro_batch_tokens,
-        recompute=settings.recompute,
+        micro_batch_tokens=settings.micro_batch_tokens or 512,
+        recompute=settings.recompute is not False,
     )

@@ -74,6 +74,8 @@ class Engine(ABC):
     """How the weight reaches the product: "codes" (read in place), "inputs" (as a graph's input) or
     "table" (out of a table inside the compiled graph)."""
 
+    buckets: tuple[int, ...] | None = None
+    """Numbers of rows, ascending, that products are filled up to; None: none is."""
     form_why: str = "the only form this engine has"
     soc: str | None = None
     """The part, as SM8650, whose NPU computes or that the emulator imitates; None without one."""

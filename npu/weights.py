@@ -96,6 +96,11 @@ class FrozenWeights:
             {entry.name: view(entry.data, _FLOAT32, entry.length) for entry in layout.vectors}
         )
 
+    @property
+    def bytes(self) -> int:
+        """Of the whole file."""
+        return len(self._mapped)
+
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> FrozenWeights:
         """Map the file at `path` after checking its header; `verify` also re-hashes its content.

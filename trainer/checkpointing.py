@@ -10,16 +10,16 @@ import numpy as np
 
 from trainer.checkpoint import Checkpoint, save_checkpoint
 from trainer.durable import ensure_folder
-from trainer.halving import Means
+from trainer.halving import Intervals
 from trainer.spec import RunSpec
 
 
 class Checkpointing:
     """The checkpoints of one run in this process, by steps and by time."""
 
-    def __init__(self, home: Path, folder: Path, spec: RunSpec, means: Means) -> None:
+    def __init__(self, home: Path, folder: Path, spec: RunSpec, intervals: Intervals) -> None:
         """Save below `folder`, which lies in `home`."""
-        self._home, self._folder, self._spec, self._means = home, folder, spec, means
+        self._home, self._folder, self._spec, self._intervals = home, folder, spec, intervals
         self._saved_step = 0
         self._saved_at = time.monotonic()
         self.saves = 0
@@ -34,8 +34,8 @@ class Checkpointing:
     def due(self, step: int) -> bool:
         """Whether the state after this step is to be saved."""
         return (
-            step - self._saved_step >= self._means.checkpoint_every_steps
-            or time.monotonic() - self._saved_at >= self._means.checkpoint_every_seconds
+            step - self._saved_step >= self._intervals.checkpoint_every_steps
+            or time.monotonic() - self._saved_at >= self._intervals.checkpoint_every_seconds
             or step == self._spec.total_steps
         )
 

@@ -8,6 +8,7 @@ all the others as it was.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -27,8 +28,8 @@ class TokenExample:
     """One labelled example as the model sees it."""
 
     id: int
-    prompt: tuple[int, ...]
-    answer: tuple[int, ...]
+    prompt: Sequence[int]
+    answer: Sequence[int]
     """Label tokens, then the end token; only these carry loss."""
     label: str
 
@@ -148,5 +149,7 @@ def _encode(text: ExampleText, spec: RunSpec, tokenizer: ChatTokenizer) -> tuple
             f"expected example {text.id} to fit the model and its {spec.max_tokens} tokens, found"
             f" a {type(error).__name__}; correct it or delete it, then train again"
         ) from None
-    example = TokenExample(text.id, tuple(encoded.prompt), tuple(encoded.answer), text.label)
+    example = TokenExample(
+        text.id, array("i", encoded.prompt), array("i", encoded.answer), text.label
+    )
     return example, cut

@@ -12,11 +12,11 @@ from typing import Any
 
 
 def environment_record(
-    engine_report: Mapping[str, Any], *, micro_batch_tokens: int
+    engine_report: Mapping[str, Any], at_once: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Libraries, processor, threads, engine and the tokens computed at once, JSON-able."""
+    """Libraries, processor, threads, engine and how much is computed at once, JSON-able."""
     return {
-        "micro_batch_tokens": micro_batch_tokens,
+        **at_once,
         "threads": engine_report["threads"],
         "engine": engine_report["engine"],
         "form": engine_report["form"],

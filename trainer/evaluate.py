@@ -19,8 +19,8 @@ from trainer.lora import LoraAdapter
 from trainer.models.decoder import Decoder
 from trainer.packing import SegmentTree, common_prefix
 
-TOKENS_AT_ONCE = 512
-"""Packed tokens of one pass, unless memory is short."""
+_TOKENS_AT_ONCE = 512
+_LOGIT_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def evaluate(
     label_answers: Mapping[str, Sequence[int]],
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
-    tokens_at_once: int = TOKENS_AT_ONCE,
+    tokens_at_once: int = _TOKENS_AT_ONCE,
+    logit_rows: int = _LOGIT_ROWS,
 ) -> Evaluation:
     """Score held-out examples.
 
@@ -88,6 +89,7 @@ def evaluate(
             adapter declares none, and then only the true answer is scored.
         progress: called with (done, total); may raise to stop.
         tokens_at_once: packed tokens of one pass; a longer example is a pass of its own.
+        logit_rows: how many rows of logits exist at a time.
 
     Raises:
         FloatingPointError: if a score isn't finite.
@@ -101,14 +103,14 @@ def evaluate(
     for place, example in enumerate(examples):
         own = len(example.prompt) - shared + max(branches, len(example.answer) - 1)
         if part and used + own > tokens_at_once:
-            rows += _rows(decoder, adapter, part, shared, label_answers)
+            rows += _rows(decoder, adapter, part, shared, label_answers, logit_rows)
             progress(place, len(examples))
             part, used = [], shared
         if example.id in holdout:
             part.append(example)
             used += own
     if part:
-        rows += _rows(decoder, adapter, part, shared, label_answers)
+        rows += _rows(decoder, adapter, part, shared, label_answers, logit_rows)
     if examples:
         progress(len(examples), len(examples))
     return Evaluation([row for row in rows if row.example_id in holdout])
@@ -121,6 +123,7 @@ def answer_scores(
     examples: Sequence[TokenExample],
     shared: int,
     label_answers: Mapping[str, Sequence[int]],
+    logit_rows: int = _LOGIT_ROWS,
 ) -> list[dict[str, float]]:
     """The summed log-likelihood of each label after each example's prompt, in one pass.
 
@@ -130,6 +133,7 @@ def answer_scores(
         examples: at least one.
         shared: leading tokens that all their prompts share, computed once.
         label_answers: see `evaluate`; if empty, each example's own answer is scored.
+        logit_rows: see `evaluate`.
     """
     tree = SegmentTree()
     root = tree.add(examples[0].prompt[:shared])
@@ -148,8 +152,7 @@ def answer_scores(
             spans[-1][label] = slice(start, len(targets))
     distinct, place = torch.unique(torch.tensor(rows), return_inverse=True)
     hidden = decoder.hidden(tree.pack(), adapter, distinct)
-    log_probabilities = torch.log_softmax(decoder.logits(hidden).double(), dim=-1)
-    found = log_probabilities[place, torch.tensor(targets)]
+    found = _log_likelihoods(decoder, hidden, place, torch.tensor(targets), logit_rows)
     return [{label: float(found[span].sum()) for label, span in own.items()} for own in spans]
 
 
@@ -159,12 +162,30 @@ def _rows(
     examples: Sequence[TokenExample],
     shared: int,
     label_answers: Mapping[str, Sequence[int]],
+    logit_rows: int,
 ) -> list[RowScore]:
-    scores = answer_scores(decoder, adapter, examples, shared, label_answers)
+    scores = answer_scores(decoder, adapter, examples, shared, label_answers, logit_rows)
     return [
         _row(example, found, bool(label_answers))
         for example, found in zip(examples, scores, strict=True)
     ]
+
+
+def _log_likelihoods(
+    decoder: Decoder,
+    hidden: torch.Tensor,
+    rows: torch.Tensor,
+    targets: torch.Tensor,
+    logit_rows: int,
+) -> torch.Tensor:
+    """Of each target token after its row of the states, float64 [targets]."""
+    found = torch.empty(len(targets), dtype=torch.float64)
+    for start in range(0, len(hidden), logit_rows):
+        here = (rows >= start) & (rows < start + logit_rows)
+        logits = decoder.logits(hidden[start : start + logit_rows])
+        log_probabilities = torch.log_softmax(logits.double(), dim=-1)
+        found[here] = log_probabilities[rows[here] - start, targets[here]]
+    return found
 
 
 def _row(example: TokenExample, scores: Mapping[str, float], declared: bool) -> RowScore:

@@ -8,12 +8,14 @@ from npu.errors import NonFiniteInput
 from npu.weight_layout import WeightFileError
 from trainer.checkpoint import CheckpointMismatchError
 from trainer.dataset import DatasetError
+from trainer.plan import BudgetError
 from trainer.publishing import UnchangedError
 from trainer.run import RunError
 from trainer.spec import SpecError
 from trainer.tokens import TokenizerError
 
 _FINAL = (
+    BudgetError,
     RunError,
     UnchangedError,
     SpecError,

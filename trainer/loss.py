@@ -14,7 +14,7 @@ import torch
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
 from trainer.models.decoder import Decoder
-from trainer.packing import Packed, SegmentTree, common_prefix
+from trainer.packing import Packed, SegmentTree
 
 LOGITS_AT_ONCE = 1 << 24
 """Numbers of the largest piece of logits: 64 MiB, 341 rows of SmolLM2's 49,152 words."""
@@ -23,30 +23,6 @@ LOGITS_AT_ONCE = 1 << 24
 def label_tokens(examples: Sequence[TokenExample]) -> int:
     """How many tokens of these examples carry loss."""
     return sum(len(example.answer) for example in examples)
-
-
-def micro_batches(
-    examples: Sequence[TokenExample], max_tokens: int
-) -> list[tuple[int, list[TokenExample]]]:
-    """Split a batch, in order, into parts of at most `max_tokens` packed tokens.
-
-    The start that all prompts of the batch share (the chat template's head) is packed once a part.
-    An example longer than the limit is a part of its own.
-
-    Returns:
-        (length of the shared prefix, examples) of each part.
-    """
-    shared = common_prefix([example.prompt for example in examples])
-    parts: list[tuple[int, list[TokenExample]]] = []
-    used = 0
-    for example in examples:
-        own = len(example.prompt) - shared + len(example.answer) - 1
-        if not parts or used + own > max_tokens:
-            parts.append((shared, []))
-            used = shared
-        parts[-1][1].append(example)
-        used += own
-    return parts
 
 
 def pack_for_loss(

@@ -23,17 +23,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from npu.engine_guard import EngineGuard
 from npu.weights import FrozenWeights
 from trainer.checkpoint import Checkpoint, finish_replacing, load_newest_checkpoint
 from trainer.checkpointing import Checkpointing
 from trainer.dataset import TokenExample, batch_ids
+from trainer.determinism import be_deterministic
 from trainer.durable import ensure_folder
 from trainer.environment import first_difference
 from trainer.evaluate import Evaluation, evaluate
-from trainer.halving import means
+from trainer.halving import halved_intervals
 from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
 from trainer.methods.method import Method
@@ -44,6 +43,7 @@ from trainer.publishing import check_worth_publishing, publish_version
 from trainer.run_adapter import active_adapter, fresh_adapter
 from trainer.run_engine import RunEngine
 from trainer.run_examples import RunExamples, UnreadableError
+from trainer.run_plan import RunPlan
 from trainer.run_prefix import run_prefix
 from trainer.run_requests import Emit, Requests, StopRequested
 from trainer.run_state import RunState
@@ -86,8 +86,9 @@ class Run:
         self._checkpoints = home / "runs" / str(spec.run_id) / "checkpoints"
         self._version = Path("adapters") / str(spec.adapter_id) / "versions"
         self._version /= f"run-{spec.run_id:08d}"
-        self._means = means(spec.training, halvings)
-        self.checkpointing = Checkpointing(home, self._checkpoints, spec, self._means)
+        self._halvings = halvings
+        intervals = halved_intervals(spec.training, halvings)
+        self.checkpointing = Checkpointing(home, self._checkpoints, spec, intervals)
         self._before: Evaluation | None = None
         self._active: Evaluation | None = None
         self._unreadable: str | None = None
@@ -142,7 +143,7 @@ class Run:
                 f"expected base model {spec.model_name} with {spec.base_hash}, found"
                 f" {weights.content_hash}; adapters belong to one base, so make a new adapter"
             )
-        torch.use_deterministic_algorithms(True)
+        be_deterministic()
         self.engine = RunEngine(weights, spec, self._guard)
         self.config = DecoderConfig.from_json(weights.metadata["config"])
         self.decoder = Decoder(self.config, weights, self.engine.engine)
@@ -151,21 +152,22 @@ class Run:
         for example_id, tokens in self.examples.data.cut.items():
             self._emit("cut", {"example_id": example_id, "tokens": tokens})
         self.adapter = fresh_adapter(self.config, spec)
+        self._answers = {one: self.tokenizer.answer_ids(one) for one in spec.labels or ()}
+        self.plan = RunPlan(
+            spec, weights, self.engine.engine, self.adapter, self._answers, self._halvings
+        )
         self.optimizer = Optimizer(self.adapter, spec.training)
         self.validation = Validation(spec)
         self.prefix = run_prefix(self.home, spec, self.decoder, self.adapter, self.examples)
-        self.method: Method = FirstOrder(
-            self.decoder,
-            self.adapter,
-            micro_batch_tokens=self._means.micro_batch_tokens,
-            recompute=spec.training.recompute,
-            below=None if self.prefix is None else self.prefix.rows,
+        below = None if self.prefix is None else self.prefix.rows
+        self.method: Method = FirstOrder.by_plan(
+            self.decoder, self.adapter, self.plan.amounts, below
         )
 
     def _resume(self) -> None:
         checkpoint = load_newest_checkpoint(self._checkpoints, self.spec)
         outdated = False
-        asked_for = {"micro_batch_tokens": self.spec.training.micro_batch_tokens}
+        asked_for = self.plan.without_halvings.numbers()
         if checkpoint is None:
             self._forget(self.examples.missing())
             self.validation.begin(self.examples.data)
@@ -277,14 +279,14 @@ class Run:
             began = time.monotonic()
 
         self._heed_deletions()
-        answers = {label: self.tokenizer.answer_ids(label) for label in self.spec.labels or ()}
         return evaluate(
             self.decoder,
             adapter,
             examples,
-            answers,
+            self._answers,
             progress,
-            tokens_at_once=self._means.evaluation_tokens,
+            tokens_at_once=self.plan.amounts.evaluation_tokens,
+            logit_rows=self.plan.amounts.scored_rows,
         )
 
     def _train(self) -> None:
@@ -391,7 +393,7 @@ class Run:
         )
 
     def _environment(self) -> dict[str, Any]:
-        return self.engine.environment(self._means.micro_batch_tokens)
+        return self.engine.environment(self.plan.amounts.numbers())
 
     def _seconds(self) -> float:
         worked = time.monotonic() - self._started - self._requests.pace.rested

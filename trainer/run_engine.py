@@ -55,9 +55,9 @@ class RunEngine:
             report = merge_engine_reports(self._earlier_report, report)
         return {**report, "base_hash": self._base_hash, "not_on_engine": list(NOT_ON_ENGINE)}
 
-    def environment(self, micro_batch_tokens: int) -> dict[str, Any]:
+    def environment(self, at_once: Mapping[str, int]) -> dict[str, Any]:
         """See `trainer.environment`; of this process."""
-        return environment_record(self.engine.report(), micro_batch_tokens=micro_batch_tokens)
+        return environment_record(self.engine.report(), at_once)
 
     def said(self) -> Mapping[str, Any]:
         """What the events about the engine say of it."""

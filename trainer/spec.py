@@ -53,10 +53,11 @@ class TrainingSettings:
     """Optimizer steps between two checkpoints, and so the most that a kill costs; fewer if the time
     below is over first, or if the run was often killed (`trainer.halving`)."""
     checkpoint_every_seconds: float = 120.0
-    micro_batch_tokens: int = 512
-    """Tokens computed at once; a batch with more is accumulated."""
-    recompute: bool = True
-    """Keep only each layer's input and compute the layer again in the backward pass."""
+    micro_batch_tokens: int | None = None
+    """Tokens computed at once; a batch with more is accumulated. None: by `trainer.plan`."""
+    recompute: bool | None = None
+    """Keep only each layer's input and compute the layer again in the backward pass. None: where
+    `trainer.plan` says so."""
 
     def total_steps(self, examples: int) -> int:
         """Optimizer steps of a run over this many training examples."""
@@ -100,6 +101,8 @@ class RunSpec:
     prefix_cache_mb: int = 0
     """With `top_layers`: how many MiB of what the layers below make of the examples are kept; 0:
     none, and they are computed packed, together with the layers above."""
+    memory_mb: int | None = None
+    """What the worker may take at its most, in MiB; None, of an earlier lorad: not bounded."""
 
     @property
     def total_steps(self) -> int:
@@ -192,6 +195,7 @@ class RunSpec:
                 soc=soc,
                 top_layers=raw.get("top_layers"),
                 prefix_cache_mb=raw.get("prefix_cache_mb", 0),
+                memory_mb=raw.get("memory_mb"),
             )
         except KeyError as missing:
             raise SpecError(f"expected the field {missing} in {path.name}, found none") from missing

@@ -46,6 +46,7 @@ class GraphEngine(Engine):
         """
         super().__init__(matrices, options, fallback=fallback)
         self._integers = integers
+        self.buckets: tuple[int, ...] = options.buckets
         self.form = form.name
         self.form_why = form_why
         self.graphs = form
@@ -54,7 +55,7 @@ class GraphEngine(Engine):
     def compute(self, matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> torch.Tensor:
         """The product of fp32 `a` with `matrix`; see Engine.compute."""
         pieces = []
-        for rows, bucket in row_pieces(a.shape[0], self.options.buckets):
+        for rows, bucket in row_pieces(a.shape[0], self.buckets):
             self.ledger.rows(padded=bucket - (rows.stop - rows.start))
             pieces.append(self._bucket(matrix, direction, a[rows], bucket))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
@@ -67,7 +68,7 @@ class GraphEngine(Engine):
         """Also the buckets, and what the form reports."""
         return {
             **super().report(),
-            "buckets": list(self.options.buckets),
+            "buckets": list(self.buckets),
             "activations": self.options.activations,
             **self.graphs.report(),
         }

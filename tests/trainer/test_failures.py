@@ -20,10 +20,12 @@ from trainer.checkpoint import CheckpointMismatchError, load_newest_checkpoint
 from trainer.checkpointing import Checkpointing
 from trainer.dataset import DatasetError
 from trainer.failures import full_disk, worth_another_try
-from trainer.halving import means
+from trainer.halving import halved_intervals
 from trainer.publishing import UnchangedError
 from trainer.run import RunError
 from trainer.spec import SpecError
+
+INTERVALS = halved_intervals(SPEC.training, 0)
 
 SETTINGS = {"steps": 4, "batch_size": 4, "checkpoint_every_steps": 2}
 
@@ -67,7 +69,7 @@ def test_no_room_is_told_from_other_errors_of_the_disk() -> None:
 def test_what_is_no_number_never_becomes_the_newest_checkpoint(
     tmp_path: Path, value: float, where: str
 ) -> None:
-    saving = Checkpointing(tmp_path, tmp_path / "checkpoints", SPEC, means(SPEC.training, 0))
+    saving = Checkpointing(tmp_path, tmp_path / "checkpoints", SPEC, INTERVALS)
     saving.save(checkpoint(10), replacing=False)
     bad = checkpoint(20)
     arrays: dict[str, Any] = dict(getattr(bad, where))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.trainer.oracle import make_pair, randomise_b, relative_error
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
-from trainer.loss import answer_loss, micro_batches, pack_for_loss
+from trainer.loss import answer_loss, pack_for_loss
+from trainer.micro_batches import micro_batches
 from trainer.packing import SegmentTree, common_prefix
 
 tokens = st.integers(0, 5)  # few, so that prefixes are shared by chance too

@@ -19,7 +19,9 @@ from tests.trainer.lossy_disk import Record, Tree, put, tree
 from tests.trainer.test_checkpoint import SPEC, checkpoint
 from trainer.checkpoint import finish_replacing, load_newest_checkpoint
 from trainer.checkpointing import Checkpointing
-from trainer.halving import means
+from trainer.halving import halved_intervals
+
+INTERVALS = halved_intervals(SPEC.training, 0)
 
 CHECKPOINTS = "runs/1/checkpoints"
 
@@ -71,7 +73,7 @@ def check_checkpoints(record: Record, folder: Path, guesses: int = 3) -> int:
 
 def save_some(home: Path, record: Record) -> None:
     """Three checkpoints, one that replaces them, another one, and one that is there already."""
-    saving = Checkpointing(home, home / CHECKPOINTS, SPEC, means(SPEC.training, 0))
+    saving = Checkpointing(home, home / CHECKPOINTS, SPEC, INTERVALS)
     for name, step, replacing in (
         ("step 10", 10, False),
         ("step 20", 20, False),
@@ -163,7 +165,7 @@ def test_the_earlier_must_not_go_before_the_later_is_sure(
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    saving = Checkpointing(home, home / CHECKPOINTS, SPEC, means(SPEC.training, 0))
+    saving = Checkpointing(home, home / CHECKPOINTS, SPEC, INTERVALS)
     saving.save(replace(checkpoint(10), state={"name": "step 10"}), replacing=False)
     monkeypatch.setattr(trainer.durable, "sync", without_fsync_of(lambda path: True))
     with recorded(home) as record:
@@ -191,11 +193,11 @@ def test_what_a_killed_process_left_unsynced_is_made_sure_before_it_is_acknowled
     with recorded(home) as record:
         with monkeypatch.context() as patched:
             patched.setattr(trainer.durable, "sync", killed)
-            first = Checkpointing(home, home / CHECKPOINTS, SPEC, means(SPEC.training, 0))
+            first = Checkpointing(home, home / CHECKPOINTS, SPEC, INTERVALS)
             with pytest.raises(KeyboardInterrupt):
                 first.save(newest, replacing=False)
         assert load_newest_checkpoint(home / CHECKPOINTS, SPEC) is not None
-        second = Checkpointing(home, home / CHECKPOINTS, SPEC, means(SPEC.training, 0))
+        second = Checkpointing(home, home / CHECKPOINTS, SPEC, INTERVALS)
         second.save(newest, replacing=False)
         record.mark("step 10")
     check_checkpoints(record, tmp_path / "cut")

@@ -24,12 +24,14 @@ from tests.trainer.test_power_cut import CHECKPOINTS, LossError, distinct, witho
 from trainer.checkpoint import load_newest_checkpoint
 from trainer.checkpointing import Checkpointing
 from trainer.durable import file_sha256
-from trainer.halving import means
+from trainer.halving import halved_intervals
 from trainer.lora import LoraAdapter
 from trainer.models.tiny import write_tiny_model
 from trainer.pace import Pace
 from trainer.publishing import publish_version
 from trainer.run import Run
+
+INTERVALS = halved_intervals(SPEC.training, 0)
 
 VERSION = "adapters/1/versions/run-00000001"
 
@@ -210,7 +212,7 @@ def test_an_error_at_any_operation_leaves_the_earlier_and_no_rubbish(
 def attempt(home: Path, place: int | None, number: int) -> int:
     """Save and publish; operation `place` after the first checkpoint fails. How many there were."""
     home.mkdir(exist_ok=True)
-    saving = Checkpointing(home, home / CHECKPOINTS, SPEC, means(SPEC.training, 0))
+    saving = Checkpointing(home, home / CHECKPOINTS, SPEC, INTERVALS)
     saving.save(replace(checkpoint(10), state={"name": "step 10"}), replacing=False)
     kinds: list[str] = []
 

@@ -40,6 +40,7 @@ from trainer.calibration.options import CalibrationSettings
 from trainer.calibration.reference import ReferenceWeights
 from trainer.calibration.swap_engine import SwapEngine
 from trainer.calibration.texts import CalibrationTexts
+from trainer.determinism import be_deterministic
 from trainer.lora import LoraAdapter
 from trainer.loss import answer_loss
 from trainer.models.base_model import BaseModel
@@ -142,7 +143,7 @@ class Calibration:
         Sets torch's thread count of this process, and asks it for deterministic algorithms.
         """
         torch.set_num_threads(settings.threads)
-        torch.use_deterministic_algorithms(True)
+        be_deterministic()
         reference = ReferenceWeights.write(model, folder, progress)
         calibration = cls(model, reference, texts, folder, settings)
         try:

@@ -9,8 +9,10 @@ import torch
 
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
-from trainer.loss import answer_loss, label_tokens, micro_batches
+from trainer.loss import answer_loss, label_tokens
+from trainer.memory import Amounts
 from trainer.methods.method import BatchResult
+from trainer.micro_batches import RowCosts, micro_batches, packed_tokens
 from trainer.models.decoder import Decoder
 
 Below = Callable[[Sequence[TokenExample], int], torch.Tensor]
@@ -30,18 +32,47 @@ class FirstOrder:
         *,
         micro_batch_tokens: int,
         recompute: bool,
+        keep_tokens: int = 0,
+        logit_rows: int | None = None,
         below: Below | None = None,
     ) -> None:
         """Bind the model and the adapter whose gradients are wanted.
 
-        `below` gives the adapted layers their input, as `trainer.prefix_cache` does; None to
-        compute it in the pack.
+        Args:
+            decoder: the base model.
+            adapter: what learns.
+            micro_batch_tokens: packed tokens that are computed at once; a longer example is
+                computed alone.
+            recompute: see `Decoder.forward`.
+            keep_tokens: micro-batches of at most so many tokens aren't recomputed.
+            logit_rows: see `trainer.loss.answer_loss`.
+            below: gives the adapted layers their input, as `trainer.prefix_cache` does; None to
+                compute it in the pack.
         """
         self._decoder = decoder
         self._adapter = adapter
         self._micro_batch_tokens = micro_batch_tokens
         self._recompute = recompute
         self._below = below
+        self._keep_tokens = keep_tokens
+        self._logit_rows = logit_rows
+        buckets = decoder.engine.buckets
+        self._costs = None if buckets is None else RowCosts.of(decoder.config, buckets)
+
+    @classmethod
+    def by_plan(
+        cls, decoder: Decoder, adapter: LoraAdapter, amounts: Amounts, below: Below | None
+    ) -> FirstOrder:
+        """As a plan says."""
+        return cls(
+            decoder,
+            adapter,
+            micro_batch_tokens=amounts.micro_batch_tokens,
+            recompute=True,
+            keep_tokens=amounts.keep_tokens,
+            logit_rows=amounts.logit_rows,
+            below=below,
+        )
 
     def accumulate(self, batch: Sequence[TokenExample]) -> BatchResult:
         """See `Method.accumulate`.
@@ -51,15 +82,16 @@ class FirstOrder:
         """
         total_labels, total_loss, total_tokens = label_tokens(batch), 0.0, 0
         self._adapter.gradient.zero_()
-        for shared, part in micro_batches(batch, self._micro_batch_tokens):
+        for shared, part in micro_batches(batch, self._micro_batch_tokens, self._costs):
             summed, tokens = answer_loss(
                 self._decoder,
                 self._adapter,
                 part,
                 shared,
-                recompute=self._recompute,
+                recompute=self._recompute and packed_tokens(shared, part) > self._keep_tokens,
                 below=None if self._below is None else self._below(part, shared),
                 weight=1.0 / total_labels,
+                logit_rows=self._logit_rows,
             )
             loss = summed / total_labels
             if not math.isfinite(loss):

@@ -1,0 +1,148 @@
+"""What a run takes of memory at its peak, as far as that can be known before it begins.
+
+    program │ weights │ tiles │ 4 · adapter │ examples │ the greediest of: a step, an evaluation,
+    a checkpoint, which come one after the other
+
+Everything counts that the system counts (VmHWM): Python and torch, the mapped weights, what is kept
+for the backward pass, logits. An upper bound, with figures that were measured on x86 with glibc
+(`tests/trainer/test_memory.py`); of a phone's allocator and libraries, and of what an NPU's driver
+holds, nothing is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.models.config import DecoderConfig
+from trainer.models.layout import linear_shape
+
+MIB = 1 << 20
+_FLOAT = 4
+
+_PROGRAM = {"torch_cpu": 285 * MIB}
+"""Python, torch, the database and the tokenizer: their code and their heaps."""
+_PROGRAM_WITH_GRAPHS = 420 * MIB
+"""The same with onnxruntime and its sessions."""
+_TILES = 16 * MIB
+"""A piece of the weights in fp32 and what it takes to make it, in each thread."""
+_TOKEN = 4
+_BESIDE = 1.08
+"""What the allocator holds for each byte of activations."""
+_QUERIES_AT_ONCE = 64
+_DOUBLES = 5
+"""To score it, a row of logits takes that many times what it takes itself."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What of a run decides how much memory it takes."""
+
+    config: DecoderConfig
+    weight_bytes: int
+    """Of the weight file, which is mapped and read from end to end."""
+    rank: int
+    targets: tuple[str, ...]
+    layers: int
+    """How many, from the top, are adapted."""
+    engine: str
+    threads: int
+    longest_example: int
+    """Tokens; an example of so many is computed whole, whatever a micro-batch may hold."""
+    longest_evaluation: int
+    """Tokens of the longest example together with the answers of all labels."""
+    examples: int
+    """How many there are."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much is computed at once, and what is kept of it."""
+
+    micro_batch_tokens: int
+    keep_tokens: int
+    """Of a micro-batch of at most so many tokens all that the backward pass needs is kept; of a
+    larger one each layer's input, and the rest is computed again."""
+    logit_rows: int
+    """Rows of logits that exist at a time."""
+    evaluation_tokens: int
+
+    def numbers(self) -> dict[str, int]:
+        """Those that decide how a step's sums are rounded, by name; what is kept doesn't."""
+        return {"micro_batch_tokens": self.micro_batch_tokens, "logit_rows": self.logit_rows}
+
+    @property
+    def scored_rows(self) -> int:
+        """The same in an evaluation, which takes more for each."""
+        return max(1, self.logit_rows // _DOUBLES)
+
+    def most_tokens(self, work: Work) -> int:
+        """Of the largest micro-batch."""
+        return max(self.micro_batch_tokens, work.longest_example)
+
+
+def predicted(work: Work, amounts: Amounts) -> dict[str, int]:
+    """Bytes at the peak, by what they are for."""
+    shapes = [linear_shape(work.config, target) for target in work.targets]
+    adapter = _FLOAT * work.layers * work.rank * sum(out + inputs for out, inputs in shapes)
+    in_turn = {
+        "a step": int(_BESIDE * _step(work, amounts)),
+        "an evaluation": int(_BESIDE * _evaluation(work, amounts)),
+        "a checkpoint": 3 * adapter,
+    }
+    greediest = max(in_turn, key=in_turn.__getitem__)
+    return {
+        "program": _PROGRAM.get(work.engine, _PROGRAM_WITH_GRAPHS),
+        "weights": work.weight_bytes,
+        "tiles": work.threads * _TILES,
+        "adapter with its gradient and moments": 4 * adapter,
+        "examples": _TOKEN * work.examples * work.longest_example,
+        greediest: in_turn[greediest],
+    }
+
+
+def predicted_bytes(work: Work, amounts: Amounts) -> int:
+    """Of the whole process."""
+    return sum(predicted(work, amounts).values())
+
+
+def _step(work: Work, amounts: Amounts) -> int:
+    most = amounts.most_tokens(work)
+    whole = min(amounts.keep_tokens, most)
+    one_layer = _products(work)
+    hidden = work.config.hidden_size
+    found = _at_work(work, whole, amounts, 0) + whole * work.layers * (hidden + one_layer) * _FLOAT
+    if whole == most:
+        return found
+    again = _at_work(work, most, amounts, one_layer) + most * work.layers * hidden * _FLOAT
+    return max(found, again)
+
+
+def _products(work: Work) -> int:
+    """Numbers that a layer's products give, of each token (`trainer.models.block.Products`)."""
+    config = work.config
+    attention = 2 * config.query_width + 2 * config.key_value_width
+    thin = work.rank * len(work.targets)
+    return attention + config.hidden_size + 2 * config.intermediate_size + thin
+
+
+def _at_work(work: Work, tokens: int, amounts: Amounts, again: int) -> int:
+    """Beside what is kept: the logits, or the layer that is under way, `again` of it recomputed."""
+    config = work.config
+    hidden, ffn = config.hidden_size, config.intermediate_size
+    q, kv = config.query_width, config.key_value_width
+    mlp = hidden + 6 * ffn  # silu, its slope, and the gradients around them
+    attention = 4 * hidden + 5 * q + 6 * kv  # turned heads and their gradients
+    layer = tokens * (3 * hidden + max(mlp, attention) + again)
+    scores = tokens * (4 * _QUERIES_AT_ONCE * config.num_attention_heads + tokens)
+    rows = min(amounts.logit_rows, tokens)
+    return _FLOAT * max(layer + scores, rows * config.vocab_size + 3 * tokens * hidden)
+
+
+def _evaluation(work: Work, amounts: Amounts) -> int:
+    config = work.config
+    tokens = max(amounts.evaluation_tokens, work.longest_evaluation)
+    q, kv = config.query_width, config.key_value_width
+    layer = tokens * (5 * config.hidden_size + 3 * q + 4 * kv + 3 * config.intermediate_size)
+    scores = tokens * (4 * _QUERIES_AT_ONCE * config.num_attention_heads + tokens)
+    logits = _DOUBLES * amounts.scored_rows * config.vocab_size + tokens * config.hidden_size
+    return _FLOAT * max(layer + scores, logits)
