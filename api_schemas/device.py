@@ -50,6 +50,9 @@ class Device(Answer):
 
     storage: Room = Field(description="Of the file system of lorad's home folder.")
     memory: Room = Field(description="Free: what can be had without swapping.")
+    training_memory_bytes: int = Field(
+        description="What the training of a new run takes at its most: the daemon's setting."
+    )
     database_bytes: int | None = Field(description="Told only to a token with the scope admin.")
     worker: Worker
     engine: Engine

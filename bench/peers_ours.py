@@ -6,7 +6,6 @@ default. A task's example without a shared start is packed like any other.
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -19,18 +18,25 @@ from npu.engine_options import EngineOptions
 from npu.opening import open_engine
 from npu.weights import FrozenWeights
 from trainer.dataset import TokenExample
+from trainer.determinism import be_deterministic
 from trainer.lora import LoraAdapter
+from trainer.memory import MIB, Amounts, Work
 from trainer.methods.first_order import FirstOrder
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.models.layout import matrices_multiplied_by
 from trainer.optimizer import Optimizer
+from trainer.plan import BudgetError, Choices, plan
 from trainer.prefix_cache import PrefixCache
 from trainer.prefix_files import PrefixFiles, prefix_name
 from trainer.safetensors_file import SafetensorsFile
 from trainer.spec import TrainingSettings
 
 _CACHE_BYTES = 1 << 30
+_MEMORY_MB = 700
+"""What issue 6 allows in all."""
+_DEFAULT_MEMORY_MB = 1024
+"""The daemon's default, for a model that can't do with that."""
 
 
 class Ours:
@@ -48,11 +54,11 @@ class Ours:
         Args:
             task: what to train.
             format: of the weights; None is the base's own.
-            recompute: as in TrainingSettings; None is the user's default.
+            recompute: as in TrainingSettings; None leaves it to the plan.
             cache: an empty folder for what the layers below the adapted ones give; None: it is
                 computed at every step.
         """
-        torch.use_deterministic_algorithms(True)
+        be_deterministic()
         self._task = task
         examples = dict.fromkeys(example for batch in task.batches for example in batch)
         self._numbers = {example: number for number, example in enumerate(examples)}
@@ -66,22 +72,31 @@ class Ours:
         adapter = LoraAdapter(config, rank=task.rank, alpha=task.alpha, layers=task.layers)
         start = SafetensorsFile(Path(task.adapter))
         adapter.load_arrays({key: start.load(key) for key in adapter.named_parameters()})
-        settings = TrainingSettings(max_grad_norm=task.max_grad_norm)
-        if recompute is not None:
-            settings = dataclasses.replace(settings, recompute=recompute)
         prefix = None
         if cache is not None:
             below = adapter.layers.start
             name = prefix_name(weights.content_hash, below, self.engine.versions())
             files = PrefixFiles(cache, name, limit_bytes=_CACHE_BYTES)
             prefix = PrefixCache(decoder, below, files)
-        self._optimizer = Optimizer(adapter, settings)
-        self._method = FirstOrder(
+        self._optimizer = Optimizer(adapter, TrainingSettings(max_grad_norm=task.max_grad_norm))
+        longest = max(len(one.prompt) + len(one.answer) for one in examples)
+        work = Work(
+            config=config,
+            weight_bytes=weights.bytes,
+            rank=adapter.rank,
+            targets=adapter.targets,
+            layers=len(adapter.layers),
+            engine=self.engine.name,
+            threads=task.threads,
+            longest_example=longest,
+            longest_evaluation=longest,
+            examples=len(examples),
+        )
+        self._method = FirstOrder.by_plan(
             decoder,
             adapter,
-            micro_batch_tokens=settings.micro_batch_tokens,
-            recompute=settings.recompute,
-            below=None if prefix is None else prefix.rows,
+            _amounts(work, Choices(recompute=recompute)),
+            None if prefix is None else prefix.rows,
         )
 
     def step(self, number: int) -> float:
@@ -93,6 +108,13 @@ class Ours:
         loss = self._method.accumulate(examples).loss
         self._optimizer.step(self._task.learning_rate)
         return loss
+
+
+def _amounts(work: Work, choices: Choices) -> Amounts:
+    try:
+        return plan(work, _MEMORY_MB * MIB, choices)
+    except BudgetError:
+        return plan(work, _DEFAULT_MEMORY_MB * MIB, choices)
 
 
 def run(

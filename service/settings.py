@@ -49,6 +49,14 @@ class Settings(BaseSettings):
         description="For an adapter in the top layers: how many MiB of its examples' rows of the "
         "layers below are kept, in new runs; 0: none, and each step computes them.",
     )
+    memory_mb: int = Field(
+        default=1024,
+        ge=64,
+        le=1_048_576,
+        description="MiB that the worker of new runs takes at its most, Python and the base model "
+        "included; a run that can't do with that is refused, and training waits until so much is "
+        "available.",
+    )
     sensors: Literal["auto", "termux", "sysfs", "fake"] = Field(
         default="auto",
         description="What is asked for battery and temperature. `fake` says what is in "

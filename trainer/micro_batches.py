@@ -4,10 +4,10 @@ The examples stay in order and whole. On an engine whose graphs have fixed numbe
 buckets, what fills a bucket up is computed in vain; so there the cut is the one that computes
 least, rows of zeros included:
 
-    lengths 90 100 70 30 50, buckets 64, 128, 256
+    lengths 60 80 170, buckets 64, 128, 256
 
-    as full as can be   │ 90 100 │ 70 30 50 │    256 + 256 rows
-    the least           │ 90 │ 100 70 30 50 │    128 + 256 rows
+    as full as can be   │ 60 80 │ 170 │    128 + 64, and 128 + 64 rows
+    the least           │ 60 │ 80 170 │    64, and 256 rows
 
 All tokens go through the layers; through the end of the last one and the head only those go that
 predict answers, and they fill buckets of their own.

@@ -50,7 +50,8 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
 
     place = _home(home)
     models = get(place, "/v1/models")["models"]
-    engine = get(place, "/v1/device")["engine"]
+    device = get(place, "/v1/device")
+    engine, memory = device["engine"], device["training_memory_bytes"]
     found = [
         (client["name"], adapter)
         for client in get_all(place, "/v1/clients", "clients")
@@ -58,11 +59,19 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     ]
     if json_output:
         adapters = [{"client": client, **adapter} for client, adapter in found]
-        print_json({"models": models, "engine": engine, "adapters": adapters})
+        print_json(
+            {
+                "models": models,
+                "engine": engine,
+                "training_memory_bytes": memory,
+                "adapters": adapters,
+            }
+        )
         return
     names = ", ".join(model["name"] for model in models) or "none; see: lorad model add --help"
     typer.echo(f"base models: {names}")
     typer.echo(f"engine: {engine_words(engine)}")
+    typer.echo(f"memory: a training takes at most {memory // 1024**2} MiB (LORAD_MEMORY_MB)")
     if not found:
         typer.echo("no adapters yet")
     for client, adapter in found:

@@ -108,6 +108,10 @@ class Limits(BaseSettings):
         180.0, 1, 3600, "For how long a reading counts; an older one is none."
     )
 
+    def with_memory(self, budget: int) -> Self:
+        """The same, but at least ``budget`` bytes of memory must be had before training starts."""
+        return self.model_copy(update={"memory_start_bytes": max(self.memory_start_bytes, budget)})
+
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         for low, high, equal_too, why in _ORDER:

@@ -16,8 +16,6 @@ SPEC_VERSION = 1
 _HOW_TO_WORK = {
     "checkpoint_every_steps": 10,
     "checkpoint_every_seconds": 120,
-    "micro_batch_tokens": 512,
-    "recompute": True,
 }
 
 
@@ -62,6 +60,7 @@ def write_spec(
         "form": settings.form,
         "soc": settings.soc or None,
         "threads": settings.threads,
+        "memory_mb": settings.memory_mb,
     }
     folder = home.run(run.id)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,22 +1,43 @@
 from __future__ import annotations
 
+from itertools import product
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu.pieces import BUCKETS, ranges, row_pieces
+from npu.pieces import BUCKETS, ONE_MORE_PIECE, ranges, row_pieces
 
 
-@given(rows=st.integers(0, 5000))
-def test_pieces_cover_all_rows_in_order_and_fit_their_bucket(rows: int) -> None:
+@given(rows=st.integers(0, 5000), buckets=st.sets(st.sampled_from(BUCKETS), min_size=1))
+def test_pieces_cover_all_rows_in_order_and_fit_their_bucket(rows: int, buckets: set[int]) -> None:
     position = 0
-    for piece, bucket in row_pieces(rows):
+    for piece, bucket in row_pieces(rows, sorted(buckets)):
         assert piece.start == position
         count = piece.stop - piece.start
+        assert bucket in buckets
         assert 0 < count <= bucket
-        assert bucket in BUCKETS
-        assert not any(count <= smaller < bucket for smaller in BUCKETS)
+        assert count == bucket or piece.stop == rows, "only the last may be filled up"
         position = piece.stop
     assert position == rows
+
+
+@given(rows=st.integers(1, 512))
+def test_no_other_pieces_cost_less(rows: int) -> None:
+    """Of all choices of up to four buckets, which is as many as ever pay."""
+    chosen = [bucket for _, bucket in row_pieces(rows)]
+    others = (
+        [bucket for bucket in choice if bucket]
+        for choice in product((0, *BUCKETS), repeat=4)
+        if sum(choice) >= rows
+    )
+    least = min(sum(choice) + ONE_MORE_PIECE * len(choice) for choice in others)
+    assert sum(chosen) + ONE_MORE_PIECE * len(chosen) == least
+
+
+def test_a_few_rows_more_than_a_bucket_do_not_fill_the_next_one() -> None:
+    found = {rows: [bucket for _, bucket in row_pieces(rows)] for rows in (40, 200, 300, 400, 520)}
+    expected = {40: [64], 200: [256], 300: [256, 64], 400: [512], 520: [512, 8]}
+    assert found == expected
 
 
 @given(size=st.integers(1, 200_000), largest=st.integers(1, 50_000))

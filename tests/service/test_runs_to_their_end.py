@@ -83,13 +83,12 @@ def test_the_spec_is_what_the_contract_says(own: Daemon) -> None:
             "patience": None,
             "checkpoint_every_steps": 10,
             "checkpoint_every_seconds": 120,
-            "micro_batch_tokens": 512,
-            "recompute": True,
         },
         "engine": "auto",
         "form": "auto",
         "soc": None,
         "threads": 1,
+        "memory_mb": 1024,
     }
     second = own.train()
     own.wait_until_ended(second)

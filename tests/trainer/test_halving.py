@@ -3,16 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.halving import means
+from trainer.halving import halved_intervals, halved_tokens
 from trainer.spec import TrainingSettings
 
 
 def test_the_defaults_halved() -> None:
-    found = [means(TrainingSettings(), times) for times in range(5)]
+    found = [halved_intervals(TrainingSettings(), times) for times in range(5)]
     assert [one.checkpoint_every_steps for one in found] == [10, 5, 2, 1, 1]
     assert [one.checkpoint_every_seconds for one in found] == [120, 60, 30, 15, 7.5]
-    assert [one.micro_batch_tokens for one in found] == [512, 256, 128, 64, 64]
-    assert [one.evaluation_tokens for one in found] == [512, 256, 128, 64, 64]
+    assert [halved_tokens(512, times) for times in range(5)] == [512, 256, 128, 64, 64]
 
 
 @given(
@@ -24,12 +23,11 @@ def test_the_defaults_halved() -> None:
 def test_never_more_than_asked_for_and_never_nothing(
     times: int, steps: int, seconds: float, tokens: int
 ) -> None:
-    settings = TrainingSettings(
-        checkpoint_every_steps=steps, checkpoint_every_seconds=seconds, micro_batch_tokens=tokens
-    )
-    found, less = means(settings, times), means(settings, times + 1)
-    assert means(settings, 0).micro_batch_tokens == tokens
+    settings = TrainingSettings(checkpoint_every_steps=steps, checkpoint_every_seconds=seconds)
+    found, less = halved_intervals(settings, times), halved_intervals(settings, times + 1)
     assert 1 <= less.checkpoint_every_steps <= found.checkpoint_every_steps <= steps
     assert 0 < less.checkpoint_every_seconds <= found.checkpoint_every_seconds <= seconds
-    assert min(64, tokens) <= less.micro_batch_tokens <= found.micro_batch_tokens <= tokens
     assert less.checkpoint_every_seconds >= min(5.0, seconds)
+    assert halved_tokens(tokens, 0) == tokens
+    fewer = halved_tokens(tokens, times + 1)
+    assert min(64, tokens) <= fewer <= halved_tokens(tokens, times) <= tokens

@@ -85,3 +85,24 @@ def test_gradients_are_clipped_and_non_finite_ones_refused() -> None:
     with pytest.raises(FloatingPointError, match="step 2"):
         optimizer.step(1e-3)
     assert all((value == before[key]).all() for key, value in adapter.to_arrays().items())
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_every_step_is_that_of_torchs_own_adamw(decay: float) -> None:
+    """Clipped or not; several vectors' worth of numbers, so that no piece is left out."""
+    adapter = LoraAdapter(TINY, rank=64, alpha=4.0)
+    randomise_b(adapter)
+    optimizer = Optimizer(adapter, TrainingSettings(weight_decay=decay, max_grad_norm=5.0))
+    expected = torch.nn.Parameter(adapter.flat.double())
+    torchs = torch.optim.AdamW([expected], lr=0.0, weight_decay=decay)
+    before = adapter.flat.clone()
+    for step, scale in enumerate((0.001, 0.5, 0.0, 0.01)):
+        fake_gradients(adapter, step, scale)
+        expected.grad = adapter.gradient.double()
+        norm = torch.nn.utils.clip_grad_norm_([expected], 5.0)
+        torchs.param_groups[0]["lr"] = 1e-3 / (step + 1)
+        torchs.step()
+        assert optimizer.step(1e-3 / (step + 1)) == pytest.approx(float(norm), rel=1e-5)
+    moved, wanted = adapter.flat - before, (expected - before).detach()
+    assert float((moved - wanted).norm() / wanted.norm()) < 1e-4
+    assert bool((moved != 0).all())

@@ -61,7 +61,7 @@ class FirstOrder:
 
     @classmethod
     def by_plan(
-        cls, decoder: Decoder, adapter: LoraAdapter, amounts: Amounts, below: Below | None
+        cls, decoder: Decoder, adapter: LoraAdapter, amounts: Amounts, below: Below | None = None
     ) -> FirstOrder:
         """As a plan says."""
         return cls(
