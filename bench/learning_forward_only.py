@@ -17,8 +17,10 @@ import torch
 from bench.learning_rows import LabelledText
 from bench.learning_student import Student, Trained
 from trainer.dataset import TokenExample, batch_ids
+from trainer.evaluate import TOKENS_AT_ONCE
 from trainer.lora import LoraAdapter
-from trainer.loss import label_tokens, micro_batches, pack_for_loss
+from trainer.loss import label_tokens, pack_for_loss
+from trainer.micro_batches import micro_batches
 from trainer.models.decoder import Decoder
 from trainer.optimizer import learning_rate_at
 from trainer.spec import TrainingSettings
@@ -43,7 +45,11 @@ def forward_only(
         ids = batch_ids(list(data), settings.seed, settings.batch_size, step)
         direction = torch.randint(0, 2, adapter.flat.shape, generator=dice).float() * 2 - 1
         derivative, loss, used = directional_derivative(
-            student.decoder, adapter, [data[i] for i in ids], direction, settings.micro_batch_tokens
+            student.decoder,
+            adapter,
+            [data[i] for i in ids],
+            direction,
+            settings.micro_batch_tokens or TOKENS_AT_ONCE,
         )
         step_size = learning_rate_at(step, total, rate, settings) / (len(direction) + 2)
         adapter.flat.sub_(direction, alpha=step_size * derivative)

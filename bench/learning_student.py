@@ -115,7 +115,7 @@ class Student:
         method = FirstOrder(
             self.decoder,
             adapter,
-            micro_batch_tokens=settings.micro_batch_tokens,
+            micro_batch_tokens=settings.micro_batch_tokens or TOKENS_AT_ONCE,
             recompute=False,  # there is memory here, and the numbers are the same
         )
         optimizer = Optimizer(adapter, settings)

@@ -19,7 +19,8 @@ from trainer.lora import LoraAdapter
 from trainer.models.decoder import Decoder
 from trainer.packing import SegmentTree, common_prefix
 
-_TOKENS_AT_ONCE = 512
+TOKENS_AT_ONCE = 512
+"""Packed tokens of one pass where memory is plenty."""
 _LOGIT_ROWS = 64
 
 
@@ -76,7 +77,7 @@ def evaluate(
     label_answers: Mapping[str, Sequence[int]],
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
-    tokens_at_once: int = _TOKENS_AT_ONCE,
+    tokens_at_once: int = TOKENS_AT_ONCE,
     logit_rows: int = _LOGIT_ROWS,
 ) -> Evaluation:
     """Score held-out examples.
