@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 
 from npu.engine_options import EngineOptions
+from npu.ledger import padded_share
 from npu.opening import open_engine
 from npu.pieces import BUCKETS
 from npu.weights import FrozenWeights
@@ -88,6 +89,8 @@ def main() -> None:
         "gradient_error_worst": errors[worst],
         "worst_tensor": worst,
         "products": report["products"],
+        "rows": report["rows"],
+        "padded_share": padded_share(report["rows"]),
         "fallbacks": report["fallbacks"],
         "seconds_this_machine": {"torch_cpu": cpu_seconds, arguments.engine: seconds},
     }

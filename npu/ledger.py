@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Literal
 
 Direction = Literal["forward", "input_gradient"]
@@ -92,6 +93,12 @@ class Ledger:
     def _add_engine(self, engine: str) -> None:
         self._products.setdefault(engine, dict.fromkeys(PRODUCTS, 0))
         self._seconds.setdefault(engine, dict.fromkeys(PRODUCTS, 0.0))
+
+
+def padded_share(rows: Mapping[str, int]) -> float:
+    """Of all rows that were computed, those of zeros; `rows` as in a report."""
+    computed = rows["given"] + rows["padded"]
+    return round(rows["padded"] / computed, 4) if computed else 0.0
 
 
 def _by_matrix(counts: Counter[tuple[str, str, Direction]]) -> list[dict[str, Any]]:

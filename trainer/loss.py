@@ -82,11 +82,21 @@ def answer_loss(
     for start in range(0, len(distinct), at_once):
         part = slice(start, start + at_once)
         here = (place >= part.start) & (place < part.stop)
-        logits = decoder.logits(done.hidden[part])
-        total += cross_entropy_to_gradient(logits, place[here] - start, targets[here], weight)
-        d_hidden[part] = decoder.logits_gradient(logits)
+        loss, d_hidden[part] = _head(
+            decoder, done.hidden[part], place[here] - start, targets[here], weight
+        )
+        total += loss
     decoder.backward(done, d_hidden, adapter)
     return total, len(packed.ids)
+
+
+def _head(
+    decoder: Decoder, hidden: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor, weight: float
+) -> tuple[float, torch.Tensor]:
+    """The loss of some rows and the gradient of their states; no logits outlast this."""
+    logits = decoder.logits(hidden)
+    loss = cross_entropy_to_gradient(logits, rows, targets, weight)
+    return loss, decoder.logits_gradient(logits)
 
 
 def cross_entropy_to_gradient(

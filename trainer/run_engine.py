@@ -7,6 +7,7 @@ from typing import Any
 
 from npu.engine import Engine
 from npu.engine_guard import EngineGuard
+from npu.ledger import padded_share
 from npu.opening import open_engine
 from npu.weights import FrozenWeights
 from trainer.engine_switches import EngineSwitches
@@ -49,11 +50,19 @@ class RunEngine:
         return self.switches.look(step, self.engine.report())
 
     def report(self) -> dict[str, Any]:
-        """Of all the run's processes; the weights' hash beside the engine's `precision`."""
+        """Of all the run's processes; the weights' hash beside the engine's `precision`.
+
+        `padded_share`: how much of what was computed were rows of zeros that filled buckets up.
+        """
         report = self.engine.report()
         if self._earlier_report is not None:
             report = merge_engine_reports(self._earlier_report, report)
-        return {**report, "base_hash": self._base_hash, "not_on_engine": list(NOT_ON_ENGINE)}
+        return {
+            **report,
+            "padded_share": padded_share(report["rows"]),
+            "base_hash": self._base_hash,
+            "not_on_engine": list(NOT_ON_ENGINE),
+        }
 
     def environment(self, at_once: Mapping[str, int]) -> dict[str, Any]:
         """See `trainer.environment`; of this process."""

@@ -6,14 +6,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, product
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npu.pieces import BUCKETS
-from tests.trainer.oracle import TINY
+from tests.trainer.oracle import TINY, make_pair, randomise_b, relative_error
 from trainer.dataset import TokenExample
+from trainer.lora import LoraAdapter
 from trainer.loss import pack_for_loss
+from trainer.methods.first_order import FirstOrder
 from trainer.micro_batches import RowCosts, micro_batches, packed_tokens, padded
 
 SMOLLM2 = replace(
@@ -114,3 +117,27 @@ def test_personal_examples_are_hardly_filled_up() -> None:
     assert share < 0.8 * (1 - tokens[None] / rows[None])
     assert share < 0.5 * (1 - tokens[None] / one_bucket)
     assert rows[COSTS] < rows[None]
+
+
+def test_another_cut_gives_the_same_gradients_on_an_engine_with_buckets(tmp_path: Path) -> None:
+    """On half-precision products, as far as their rounding lets compare: against torch_cpu."""
+    found = {}
+    batch = [
+        TokenExample(number, (5, 6, 7, *range(20, 20 + own)), (3 + number, 9), "")
+        for number, own in enumerate((8, 25, 60, 2, 14))
+    ]
+    for engine, limit in (("torch_cpu", 512), ("onnx_cpu", 512), ("onnx_cpu", 64)):
+        pair = make_pair(tmp_path, engine=engine)
+        adapter = LoraAdapter(pair.config, rank=2, alpha=4.0)
+        randomise_b(adapter)
+        costs = RowCosts.of(pair.config, pair.engine.buckets) if pair.engine.buckets else None
+        method = FirstOrder(pair.decoder, adapter, micro_batch_tokens=limit, recompute=True)
+        method.accumulate(batch)
+        parts = [len(part) for _, part in micro_batches(batch, limit, costs)]
+        found[engine, limit] = adapter.gradient.clone(), parts
+        rows = pair.engine.report()["rows"]
+        assert (rows["padded"] == 0) is (engine == "torch_cpu")
+    assert found["onnx_cpu", 512][1] != found["onnx_cpu", 64][1]
+    exact, _ = found["torch_cpu", 512]
+    for limit in (512, 64):
+        assert relative_error(found["onnx_cpu", limit][0], exact) < 5e-3

@@ -118,9 +118,10 @@ class Block:
         if d_hidden is None:
             return None
         d_gate_up = swiglu_gradient(d_hidden, made.gate_up)
+        del d_hidden
         normed = rms_norm(made.middle, self._middle_norm, eps)
         d_normed = self._linear_gradient(_GATE_UP, d_gate_up, normed, made, adapter, needs_dx)
-        del d_hidden, d_gate_up, normed
+        del d_gate_up, normed
         if d_normed is None:
             return None
         d_middle = rms_norm_gradient(d_normed, made.middle, self._middle_norm, eps).add_(d_out)
@@ -128,6 +129,7 @@ class Block:
         if d_attended is None:
             return None
         d_qkv = self._attention_gradient(d_attended, made, tokens)
+        del d_attended
         normed = rms_norm(x, self._input_norm, eps)
         d_normed = self._linear_gradient(_QKV, d_qkv, normed, made, adapter, needs_dx)
         if d_normed is None:

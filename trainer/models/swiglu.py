@@ -24,6 +24,6 @@ def swiglu_gradient(d_out: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
     sigmoid = torch.sigmoid(gate)
     silu = gate * sigmoid
     torch.mul(d_out, silu, out=d_up)
-    slope = silu.neg().add_(1.0).mul_(sigmoid).add_(silu)  # s + gate·s·(1 - s)
+    slope = silu.addcmul_(silu, sigmoid, value=-1).add_(sigmoid)  # s + gate·s·(1 - s)
     torch.mul(slope.mul_(up), d_out, out=d_gate)
     return gradient
