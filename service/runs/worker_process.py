@@ -17,7 +17,7 @@ MOST_LINE_BYTES = 64 * 1024 * 1024
 """Far above the longest thing a worker says, an engine's report with a fallback a matrix."""
 
 ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 18),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 20),
 }
 """For glibc, which reads it when a process begins: what is large is a mapping of its own, given
