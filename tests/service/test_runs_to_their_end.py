@@ -63,6 +63,8 @@ def test_the_spec_is_what_the_contract_says(own: Daemon) -> None:
             "down_proj",
         ],
         "use_rslora": False,
+        "top_layers": None,
+        "prefix_cache_mb": 256,
         "labels": ["now", "later"],
         "max_tokens": 512,
         "too_long": "refuse",
