@@ -129,18 +129,18 @@ def measure_intents(
         seeded = replace(settings, seed=seed)
         return peft_train(student, model_dir, history.rows, plan.shape, seeded)
 
-    methods: dict[str, tuple[Callable[[int], Trained], Sequence[int]]] = {
-        "ours": (ours, seeds),
-        "ours_top": (ours_top, seeds),
-        "forward_only": (forwards, rival_seeds),
-        "peft": (peft, rival_seeds),
+    methods: dict[str, tuple[Callable[[int], Trained], Sequence[int], tuple[object, ...]]] = {
+        "ours": (ours, seeds, (plan.shape, settings)),
+        "ours_top": (ours_top, seeds, (top, settings)),
+        "forward_only": (forwards, rival_seeds, (plan.shape, settings, chosen["rate"])),
+        "peft": (peft, rival_seeds, (plan.shape, settings)),
     }
     if not peft_installed():
         del methods["peft"]
         skipped["peft"] = "needs the extra test"
     scores: dict[str, list[dict[str, Scores]]] = dict(references.scores)
     costs = {}
-    for name, (make, of_seeds) in methods.items():
+    for name, (make, of_seeds, decides) in methods.items():
 
         def part(seed: int, make: Callable[[int], Trained] = make) -> dict[str, Any]:
             return trained_part(student, make(seed), task.queries)
@@ -149,9 +149,7 @@ def measure_intents(
             name,
             part,
             of_seeds,
-            plan,
-            settings,
-            chosen["rate"],
+            *decides,
         )
         scores[name] = [as_scores(part["scores"]) for part in parts]
         costs[name] = [part["cost"] for part in parts]

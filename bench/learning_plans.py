@@ -52,7 +52,7 @@ INTENTS = IntentPlan(
     settings=TrainingSettings(),
     epochs=(2.0, 3.0),
     top=8,
-    rates=(0.1, 1.0, 10.0),
+    rates=(1e2, 1e3, 1e4, 1e5),
     rate_steps=10,
 )
 TAGS = TagPlan(
@@ -73,7 +73,7 @@ QUICK_INTENTS = replace(
     settings=_SHORT,
     epochs=(1.0,),
     top=1,
-    rates=(0.1, 1.0),
+    rates=(1e2, 1e3),
     rate_steps=1,
 )
 QUICK_TAGS = replace(
