@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from bench.peers_base import ALPHA, RANK, Base
 from bench.peers_bases import prepare_named_base
@@ -44,18 +45,20 @@ from bench.peers_settings import TOP, Setting, settings
 from bench.peers_task import Task
 
 LEARNING_RATE, MAX_GRAD_NORM = 1e-3, 1.0
-STEPS, FULL_STEPS, QUICK_STEPS = 8, 5, 3
+STEPS, FULL_STEPS, QUICK_STEPS = 8, 4, 3
 QUICK_SETTINGS = ("realistic", "realistic_sorted_top")
 QUICK_CONTESTANTS = ("ours", "ours_cached", "peft_as_used", "peft_best")
 OTHERS = sorted(CONTESTANTS.keys() - {"ours", "ours_cached"})
 """Who may be left out."""
 
+PROFILED = ("realistic", "short_4x64", "full_4x256", "realistic_top", "qwen_1x256")
 EFFICIENCY_OF = ("short_4x64", "full_4x256")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _terminate)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="lorad-bench-peers-", dir=options.folder) as scratch:
         try:
@@ -74,6 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if found["losses_agree"] else 1
 
 
+def _terminate(*_: object) -> NoReturn:
+    """SIGTERM ends the run as an exception does: no contestant and no file of it stays."""
+    raise SystemExit(143)
+
+
 def measure(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Every figure by its name.
 
@@ -88,11 +96,19 @@ def measure(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     races: dict[str, Race] = {}
     profiles: dict[str, Any] = {}
     for setting in chosen:
-        _say(f"{setting.name}: {', '.join((*setting.contestants, *setting.extras))}")
+        pythons = interpreters(_present(setting, options), environments)
+        if pythons.keys() <= {setting.ours}:
+            _say(f"{setting.name} is left out: nobody is there to race with")
+            continue
+        _say(f"{setting.name}: {', '.join(pythons)}")
         with _base_of(setting, base, scratch) as own:
             task = _write_task(setting, own, scratch, options)
-            races[setting.name] = _race(setting, task, environments, options, skipped)
-            if options.profile:
+            found, failures = race(setting, task, pythons, scratch)
+            races[setting.name] = found
+            for name, failure in failures.items():
+                skipped[f"{name} in {setting.name}"] = failure
+                _say(f"SKIPPED: {failure}")
+            if options.profile and setting.name in PROFILED:
                 profiles[setting.name] = _json_of("bench.peers_profile", task)
     if rates:
         rates.append(_gemm(scratch, base))
@@ -176,23 +192,13 @@ def _write_task(setting: Setting, base: Base, scratch: Path, options: argparse.N
     return path
 
 
-def _race(
-    setting: Setting,
-    task: Path,
-    environments: dict[str, str],
-    options: argparse.Namespace,
-    skipped: dict[str, str],
-) -> Race:
-    names = [
+def _present(setting: Setting, options: argparse.Namespace) -> list[str]:
+    """Who of the setting's contestants may take part."""
+    return [
         name
-        for name in (*setting.contestants, *setting.extras)
+        for name in setting.contestants
         if name not in options.without and (not options.quick or name in QUICK_CONTESTANTS)
     ]
-    found, failures = race(setting, task, interpreters(names, environments), task.parent)
-    for name, failure in failures.items():
-        skipped[f"{name} in {setting.name}"] = failure
-        _say(f"SKIPPED: {failure}")
-    return found
 
 
 def _gemm(scratch: Path, base: Base) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from bench.peers_settings import Setting
 from service.runs.worker_process import ALLOCATOR
 
 ROOT = Path(__file__).resolve().parents[1]
+_SECONDS_TO_END = 5
+"""A contestant that waits ends at once; one that computes is not waited for any longer."""
+
 _SPIN_COUNT = "10000"
 """As `trainer.worker` sets it, and for the same reason; the contestants waiting shall not spin."""
 
@@ -79,9 +83,10 @@ class Child:
         """End it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=_SECONDS_TO_END)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -133,7 +138,7 @@ def race(
             records.pop(child.name, None)
 
     try:
-        for name in (*setting.contestants, *setting.extras):
+        for name in setting.contestants:
             if name in pythons:
                 log = logs / f"{setting.name}-{name}.log"
                 children[name] = Child(name, task, log, pythons[name])
@@ -141,9 +146,6 @@ def race(
             attempt(child, child.wait_until_ready)
         records = {name: child.record for name, child in children.items()}
         for step in range(len(setting.batches)):
-            if step == setting.extra_steps:
-                for name in children.keys() & set(setting.extras):
-                    children.pop(name).close()
             running = list(children.values())
             first = step % len(running)
             for child in running[first:] + running[:first]:

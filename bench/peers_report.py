@@ -25,6 +25,14 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "top8_cached_short_4x64": ("short_4x64_top", "peft"),
     "top8_cached_short_4x64_vs_peft_best": ("short_4x64_top", "peft_best"),
     "qwen_1x256": ("qwen_1x256", "peft"),
+    "full_4x256_vs_peft_checkpointing": ("full_4x256", "peft_checkpointing"),
+    "full_4x256_vs_peft_best": ("full_4x256_peft_best", "peft_best"),
+    "realistic_vs_litgpt": ("realistic_others", "litgpt"),
+    "realistic_vs_torchtune": ("realistic_others", "torchtune"),
+    "short_4x64_vs_litgpt": ("short_4x64_others", "litgpt"),
+    "short_4x64_vs_torchtune": ("short_4x64_others", "torchtune"),
+    "full_4x256_vs_litgpt": ("full_4x256_litgpt", "litgpt"),
+    "full_4x256_vs_torchtune": ("full_4x256_torchtune", "torchtune"),
 }
 """Ratio by name: its setting, and whose seconds are divided by ours."""
 
@@ -33,12 +41,12 @@ TOP8 = ("top8_cached_realistic", "top8_cached_short_4x64")
 
 PEAKS: Mapping[str, tuple[str, str]] = {
     "ours_4x256": ("full_4x256", "ours"),
-    "ours_saving_all_4x256": ("full_4x256", "ours_saving_all"),
+    "ours_saving_all_4x256": ("full_4x256_formats", "ours_saving_all"),
     "peft_4x256": ("full_4x256", "peft"),
-    "peft_best_4x256": ("full_4x256", "peft_best"),
+    "peft_best_4x256": ("full_4x256_peft_best", "peft_best"),
     "peft_checkpointing_4x256": ("full_4x256", "peft_checkpointing"),
-    "litgpt_4x256": ("full_4x256", "litgpt"),
-    "torchtune_4x256": ("full_4x256", "torchtune"),
+    "litgpt_4x256": ("full_4x256_litgpt", "litgpt"),
+    "torchtune_4x256": ("full_4x256_torchtune", "torchtune"),
     "ours_realistic": ("realistic", "ours"),
     "peft_as_used_realistic": ("realistic", "peft_as_used"),
     "ours_qwen_1x256": ("qwen_1x256", "ours"),

@@ -5,6 +5,9 @@
     realistic_sorted    the same examples, those of like length in one batch (for peers that pad)
     short_4x64          4 x 64 tokens, the last 4 of each labelled
     full_4x256          4 x 256 tokens, all labelled but the first
+    …_formats           the same for our weights in other formats and with everything saved
+    …_others            the same for litgpt and torchtune; of full_4x256 one race each, and one for
+                        PEFT at its best, since all of them at once may not fit into memory
     …_top               the same with adapters in the top 8 layers only
     qwen_1x256          1 x 256 tokens, all labelled, on a random model of Qwen2.5-0.5B's shape
 
@@ -33,6 +36,9 @@ DISTINCT, DISTINCT_TOP = 6, 3
 TOP = 8
 """Layers with an adapter in the settings called `_top`."""
 
+FEW_STEPS, FEWEST_STEPS = 3, 2
+"""Of the races on which no goal depends; the fewest where steps are long."""
+
 BaseName = Literal["smollm2", "qwen"]
 
 
@@ -44,10 +50,7 @@ class Setting:
     batches: tuple[Batch, ...]
     """One per step."""
     contestants: tuple[str, ...]
-    """Who takes every step; the others are compared with the first."""
-    extras: tuple[str, ...] = ()
-    """Who takes only the first `extra_steps`: they cost time, and no goal depends on them."""
-    extra_steps: int = 3
+    """The others are compared with the first."""
     layers: int | None = None
     """How many layers, from the top, have an adapter; None: all."""
     warm_up: int = 1
@@ -75,22 +78,28 @@ def settings(vocabulary: int, steps: int, full_steps: int, top: int) -> list[Set
         top: layers with an adapter where not all have one.
     """
     realistic = realistic_batches(vocabulary, DISTINCT)
-    few = realistic[:DISTINCT_TOP]
+    top_realistic = realistic[:DISTINCT_TOP]
     short = uniform_batches(vocabulary, 2, 4, 64, labels=4)
     full = uniform_batches(vocabulary, 2, 4, 256, labels=255)
     long = uniform_batches(vocabulary, 1, 1, 256, labels=255)
-    variants = ("ours_int8", "ours_fp16", "ours_saving_all", "litgpt", "torchtune")
+    formats = ("ours", "ours_int8", "ours_fp16", "ours_saving_all")
+    others = ("ours", "litgpt", "torchtune")
+    few_short, few_full = min(steps, FEW_STEPS), min(full_steps, FEWEST_STEPS)
     all_layers = [
-        Setting("realistic", _repeated(realistic, steps), ("ours", "peft_as_used"), variants),
+        Setting("realistic", _repeated(realistic, steps), ("ours", "peft_as_used")),
         Setting(
             "realistic_sorted", _repeated(sorted_batches(realistic), steps), ("ours", "peft_best")
         ),
-        Setting("short_4x64", _repeated(short, steps), ("ours", "peft", "peft_best"), variants),
-        Setting(
-            "full_4x256",
-            _repeated(full, full_steps),
-            ("ours", "peft", "peft_checkpointing"),
-            ("peft_best", *variants),
+        Setting("realistic_formats", _repeated(realistic, few_short), formats),
+        Setting("realistic_others", _repeated(realistic, few_short), others),
+        Setting("short_4x64", _repeated(short, steps), ("ours", "peft", "peft_best")),
+        Setting("short_4x64_formats", _repeated(short, few_short), formats),
+        Setting("short_4x64_others", _repeated(short, few_short), others),
+        Setting("full_4x256", _repeated(full, full_steps), ("ours", "peft", "peft_checkpointing")),
+        Setting("full_4x256_formats", _repeated(full, few_full), formats),
+        *(
+            Setting(f"full_4x256_{name}", _repeated(full, few_full), ("ours", name))
+            for name in ("peft_best", "litgpt", "torchtune")
         ),
         Setting("qwen_1x256", _repeated(long, min(full_steps, 3)), ("ours", "peft"), base="qwen"),
     ]
@@ -98,14 +107,13 @@ def settings(vocabulary: int, steps: int, full_steps: int, top: int) -> list[Set
         Setting(
             f"{name}_top",
             _repeated(batches, steps),
-            ("ours_cached", *peers),
-            ("ours",),
+            ("ours_cached", "ours", *peers),
             layers=top,
             warm_up=min(len(batches), steps - 1),
         )
         for name, batches, peers in (
-            ("realistic", few, ("peft_as_used",)),
-            ("realistic_sorted", sorted_batches(few), ("peft_best",)),
+            ("realistic", top_realistic, ("peft_as_used",)),
+            ("realistic_sorted", sorted_batches(top_realistic), ("peft_best",)),
             ("short_4x64", short, ("peft", "peft_best")),
         )
     ]
