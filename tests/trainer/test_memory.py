@@ -24,7 +24,7 @@ def child(home: Path, **case: Any) -> dict[str, Any]:
         [sys.executable, "-m", "tests.trainer.memory_child", asked],
         stdout=subprocess.PIPE,
         check=True,
-        env=os.environ | ALLOCATOR,
+        env=os.environ | ALLOCATOR | {"GOMP_SPINCOUNT": "10000"},  # as the worker sets it
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
