@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ARITHMETIC = 2
+"""Which order of sums lorad itself has; raised when equal settings give other last bits than the
+lorad before. 1, and not recorded, was the one with autograd."""
+
 
 def environment_record(
     engine_report: Mapping[str, Any], at_once: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Libraries, processor, threads, engine and how much is computed at once, JSON-able."""
+    """Libraries, processor, threads, engine, and how lorad computes, JSON-able."""
     return {
         **at_once,
+        "arithmetic": ARITHMETIC,
         "threads": engine_report["threads"],
         "engine": engine_report["engine"],
         "form": engine_report["form"],
