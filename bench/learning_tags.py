@@ -65,11 +65,14 @@ class TagTraining:
         self.work.keep_adapter(adapter, name, *self.decides(seed))
         return adapter.to_arrays()
 
-    def task_scores(self, seed: int, rows: Mapping[str, Sequence[LabelledText]]) -> Any:
-        """What the task adapter makes of some rows, and what it cost to make."""
+    def task_scores(self, seed: int, rows: Mapping[str, Sequence[LabelledText]]) -> dict[str, Any]:
+        """What the task adapter makes of some rows, what it cost to make, and what a user costs."""
         start = self.task_adapter(seed)
         cost = self.work.part(f"task adapter, seed {seed}", dict, *self.decides(seed))
-        return {"scores": asked(self.student, self._fresh(seed, start), rows), "cost": cost}
+        began = time.process_time()
+        scores = asked(self.student, self._fresh(seed, start), rows)
+        seconds = time.process_time() - began
+        return {"scores": scores, "cost": cost, "cpu_seconds_a_user": seconds / len(scores)}
 
     def personal_scores(
         self,
@@ -123,14 +126,13 @@ class TagTraining:
 
 
 def measure_tags(training: TagTraining, task: PersonalTask, seeds: Sequence[int]) -> dict[str, Any]:
-    """Every method's answers; all choices are made before, each from the histories alone."""
+    """Every method's answers; all choices are made before, each from the histories alone.
+
+    `ours_with_prior` is what the cuts have chosen: the task adapter as it is, or each user's own.
+    """
     student, work = training.student, training.work
     chosen = training.choose(task.histories, seeds[0])
-    passes = chosen["passes"]
-    corrections = {
-        "ours": chosen["by_passes"][passes]["correction"],
-        "task_adapter": chosen["by_passes"][0]["correction"],
-    }
+    by_passes, most = chosen["by_passes"], max(training.plan.passes)
     references = References.of(task, work, student)
     scores: dict[str, list[dict[str, Scores]]] = dict(references.scores)
     general = work.seeded(
@@ -142,25 +144,35 @@ def measure_tags(training: TagTraining, task: PersonalTask, seeds: Sequence[int]
     )
     personal = work.seeded(
         "queries by own adapters",
-        lambda seed: training.personal_scores(seed, passes, task.histories, task.queries),
+        lambda seed: training.personal_scores(seed, most, task.histories, task.queries),
         seeds,
-        *training.decides(0, passes),
+        *training.decides(0, most),
     )
     scores["task_adapter"] = [as_scores(part["scores"]) for part in general]
-    scores["ours"] = [as_scores(part["scores"]) for part in personal]
+    scores["own_adapters"] = [as_scores(part["scores"]) for part in personal]
+    corrections = {
+        **references.corrections,
+        "task_adapter": by_passes[0]["correction"],
+        "own_adapters": by_passes[most]["correction"],
+    }
     runs: Runs = dict(references.runs)
-    for name, found in {**references.corrections, **corrections}.items():
+    for name, found in corrections.items():
         priors = Priors(task.histories, task.donors, task.labels)
         joined = [priors.join(one, Correction(**found)) for one in scores[name]]
         runs[f"{name}_with_prior"] = [answers(task, one) for one in joined]
     runs |= {name: [answers(task, one) for one in per_seed] for name, per_seed in scores.items()}
+    ours = "own_adapters" if chosen["passes"] else "task_adapter"
+    runs["ours_with_prior"] = runs[f"{ours}_with_prior"]
     return {
         **task.sizes(),
-        "chosen": {**chosen, "references": references.chosen},
+        "chosen": {**chosen, "ours": ours, "references": references.chosen},
         "methods": table(runs),
         "costs": {
             "task_adapter": [part["cost"] for part in general],
-            "cpu_seconds_a_user": [part["cpu_seconds_a_user"] for part in personal],
+            "cpu_seconds_a_user": {
+                "task_adapter": [part["cpu_seconds_a_user"] for part in general],
+                "own_adapters": [part["cpu_seconds_a_user"] for part in personal],
+            },
         },
         "skipped": references.skipped,
     }
