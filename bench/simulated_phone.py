@@ -291,6 +291,7 @@ def _add_model(home: Home) -> None:
         "name": MODEL,
         "base_hash": _BASE_HASH,
         "format": "int8",
+        "config": {"num_hidden_layers": 1},
         "parameters": 1,
         "context_length": 512,
         "template_tokens": 20,
