@@ -36,6 +36,8 @@ class Tokens:
 
     tables: RopeTables
     """Of all T."""
+    query_tables: RopeTables
+    """Of the R that go on; they also scale the queries for the attention."""
     pieces: Sequence[AttentionPiece]
     """Who sees whom; the queries are R tokens, the keys all T."""
     kept: torch.Tensor | None
@@ -162,7 +164,7 @@ class Block:
         if self._q_norm is not None and self._k_norm is not None:
             q = rms_norm(q, self._q_norm, self._config.rms_norm_eps)
             k = rms_norm(k, self._k_norm, self._config.rms_norm_eps)
-        return rotate(q, self._query_tables(tokens)), rotate(k, tokens.tables), v
+        return rotate(q, tokens.query_tables), rotate(k, tokens.tables), v
 
     def _attention_gradient(
         self, d_attended: torch.Tensor, made: Products, tokens: Tokens
@@ -172,7 +174,7 @@ class Block:
         dq, dk, dv = attention_gradient(
             d_attended, made.attended, *self._heads(made.qkv, tokens), tokens.pieces
         )
-        dq, dk = rotate_gradient(dq, self._query_tables(tokens)), rotate_gradient(dk, tokens.tables)
+        dq, dk = rotate_gradient(dq, tokens.query_tables), rotate_gradient(dk, tokens.tables)
         if self._q_norm is not None and self._k_norm is not None:
             q, k, _ = self._split(made.qkv, tokens)
             dq = rms_norm_gradient(dq, q, self._q_norm, eps)
@@ -190,11 +192,6 @@ class Block:
             part.unflatten(1, (-1, self._config.head_dim)) for part in qkv.split(widths, dim=1)
         )
         return (q if tokens.kept is None else q[tokens.kept]), k, v
-
-    def _query_tables(self, tokens: Tokens) -> RopeTables:
-        """Those of the tokens that go on; they also scale the queries."""
-        tables = tokens.tables if tokens.kept is None else tokens.tables[tokens.kept]
-        return tables.times(self._config.head_dim**-0.5)
 
     def _linear(
         self, product: Product, name: str, x: torch.Tensor, adapter: LoraAdapter | None

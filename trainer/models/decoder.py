@@ -24,7 +24,7 @@ from trainer.models.attention import attention_pieces
 from trainer.models.block import Block, Products, Tokens
 from trainer.models.config import DecoderConfig
 from trainer.models.rms_norm import rms_norm, rms_norm_gradient
-from trainer.models.rope import inverse_frequencies, rope_tables
+from trainer.models.rope import RopeTables, inverse_frequencies, rope_tables
 from trainer.packing import Packed
 
 NOT_ON_ENGINE = (
@@ -108,10 +108,7 @@ class Decoder:
     @torch.no_grad()
     def below(self, packed: Packed, layers: int) -> torch.Tensor:
         """What the bare base model's first `layers` layers make of the tokens: [T, hidden_size]."""
-        x, whole = self._embedded(packed), self._whole(packed)
-        for block in self._blocks[:layers]:
-            x, _ = block.forward(x, whole, None)
-        return x
+        return self._below(packed, self._whole(packed), layers)
 
     @torch.no_grad()
     def forward(
@@ -134,8 +131,8 @@ class Decoder:
             below: what the layers below the adapted ones make of the tokens, [T, hidden_size];
                 None to compute it.
         """
-        x = self.below(packed, adapter.layers.start) if below is None else below
         whole = self._whole(packed)
+        x = self._below(packed, whole, adapter.layers.start) if below is None else below
         trimmed = self._trimmed(packed, whole, rows)
         blocks: list[tuple[int, Tokens, torch.Tensor, Products | None]] = []
         for layer in adapter.layers:
@@ -171,16 +168,28 @@ class Decoder:
         """The gradient [R, hidden_size] of the states for the gradient of their logits."""
         return self.engine.begin("input_gradient", self._head, d_logits).result()
 
+    def _below(self, packed: Packed, whole: Tokens, layers: int) -> torch.Tensor:
+        x = self._embedded(packed)
+        for block in self._blocks[:layers]:
+            x, _ = block.forward(x, whole, None)
+        return x
+
     def _embedded(self, packed: Packed) -> torch.Tensor:
         return torch.from_numpy(self._embedding.rows(packed.ids.numpy())).to(self._dtype)
 
     def _whole(self, packed: Packed) -> Tokens:
         """For a layer that gives all tokens on."""
         tables = rope_tables(packed.positions, self._frequencies, self._dtype)
-        return Tokens(tables, attention_pieces(packed.mask, self._dtype), None)
+        pieces = attention_pieces(packed.mask, self._dtype)
+        return Tokens(tables, self._scaled(tables), pieces, None)
 
     def _trimmed(self, packed: Packed, whole: Tokens, rows: torch.Tensor | None) -> Tokens:
         """For the last layer, which gives on what is asked for."""
         if rows is None:
             return whole
-        return Tokens(whole.tables, attention_pieces(packed.mask[rows], self._dtype), rows)
+        pieces = attention_pieces(packed.mask[rows], self._dtype)
+        return Tokens(whole.tables, self._scaled(whole.tables[rows]), pieces, rows)
+
+    def _scaled(self, tables: RopeTables) -> RopeTables:
+        """For queries, which the attention wants times 1/√head_dim."""
+        return tables.times(self.config.head_dim**-0.5)
