@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
+from trainer.environment import environment_record
 from trainer.lora import LoraAdapter
 from trainer.models.decoder import Decoder
 from trainer.prefix_cache import PrefixCache
@@ -13,7 +14,6 @@ from trainer.run_examples import RunExamples
 from trainer.spec import RunSpec
 
 _MIB = 1024 * 1024
-_DECIDES_THE_NUMBERS = ("engine", "form", "soc", "threads", "versions")
 
 
 def run_prefix(
@@ -28,8 +28,11 @@ def run_prefix(
     if not layers or not spec.prefix_cache_mb:
         return None
     report = decoder.engine.report()
-    environment = {key: report[key] for key in _DECIDES_THE_NUMBERS}
-    environment["lorad"] = metadata.version("lorad")
+    environment = {
+        **environment_record(report, {}),
+        "soc": report["soc"],
+        "lorad": metadata.version("lorad"),
+    }
     files = examples.keep_rows(
         home / "adapters" / str(spec.adapter_id) / "prefix",
         prefix_name(spec.base_hash, layers, environment),
