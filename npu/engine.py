@@ -41,6 +41,7 @@ from npu.errors import EngineError, NonFiniteInput, ProductError
 from npu.format_shares import format_shares
 from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction, Ledger, Product
+from npu.one_torch_thread import one_torch_thread
 from npu.pending_product import EngineThread, PendingProduct, at_once
 
 __all__ = [
@@ -248,9 +249,7 @@ def _check_shape(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) ->
 def _check_finite(matrix: FrozenMatrix, direction: Direction, a: torch.Tensor) -> None:
     # One pass without temporaries; the sum of finite numbers may overflow, hence the second look.
     # By one thread: to wake a second one, and to wait for it, costs more than half of a pass.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    total = float(a.sum())
-    torch.set_num_threads(threads)
+    with one_torch_thread():
+        total = float(a.sum())
     if not math.isfinite(total) and not a.isfinite().all():
         raise NonFiniteInput(matrix.name, direction)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from npu.one_torch_thread import one_torch_thread
+
 _Part = Callable[[], None]
 _Outcomes = list[BaseException | None]
 _Task = tuple[_Part, _Outcomes, "queue.SimpleQueue[None]"]
@@ -47,22 +49,18 @@ class OneThreadEach:
         Returns, or raises what a part raised, when all are over. How many threads torch uses in the
         caller's thread, and in threads yet to come, is then what it was.
         """
-        before = torch.get_num_threads()
         self._make_threads(len(parts) - 1)
         outcomes: _Outcomes = []
         wake_up: queue.SimpleQueue[None] = queue.SimpleQueue()
         begun = 0
-        try:
-            for part, tasks in zip(parts[1:], self._tasks, strict=False):
-                tasks.put((part, outcomes, wake_up))
-                begun += 1
-            torch.set_num_threads(1)
-            parts[0]()
-        finally:
+        with one_torch_thread():
             try:
-                _wait(outcomes, begun, wake_up)
+                for part, tasks in zip(parts[1:], self._tasks, strict=False):
+                    tasks.put((part, outcomes, wake_up))
+                    begun += 1
+                parts[0]()
             finally:
-                torch.set_num_threads(before)
+                _wait(outcomes, begun, wake_up)
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
