@@ -73,7 +73,7 @@ def micro_batches(
         (length of the shared prefix, examples) of each part.
     """
     shared = common_prefix([example.prompt for example in examples])
-    own = [len(example.prompt) - shared + len(example.answer) - 1 for example in examples]
+    own = [_own_tokens(example, shared) for example in examples]
     answers = [len(example.answer) for example in examples]
     # From the end: the least that the examples from here on cost, and where their first part ends.
     least: list[tuple[int, int]] = [(0, len(examples))] * (len(examples) + 1)
@@ -98,5 +98,9 @@ def micro_batches(
 
 def packed_tokens(shared: int, examples: Sequence[TokenExample]) -> int:
     """Of a part."""
-    own = (len(example.prompt) - shared + len(example.answer) - 1 for example in examples)
-    return shared + sum(own)
+    return shared + sum(_own_tokens(example, shared) for example in examples)
+
+
+def _own_tokens(example: TokenExample, shared: int) -> int:
+    """Packed tokens behind the shared start; the last of an answer predicts nothing."""
+    return len(example.prompt) - shared + len(example.answer) - 1
