@@ -18,10 +18,15 @@ _RESET_PEAK = "5"
 
 def peak_mb() -> float:
     """VmHWM in MB of 10**6 bytes."""
+    return peak_bytes() / 1e6
+
+
+def peak_bytes() -> int:
+    """VmHWM."""
     found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
     if found is None:
         raise RuntimeError(f"expected VmHWM in {_STATUS}, found none; this bench needs Linux")
-    return int(found[1]) * 1024 / 1e6
+    return int(found[1]) * 1024
 
 
 def reset_peak() -> None:

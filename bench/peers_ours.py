@@ -80,14 +80,10 @@ class Ours:
             prefix = PrefixCache(decoder, below, files)
         self._optimizer = Optimizer(adapter, TrainingSettings(max_grad_norm=task.max_grad_norm))
         longest = max(len(one.prompt) + len(one.answer) for one in examples)
-        work = Work(
-            config=config,
-            weight_bytes=weights.bytes,
-            rank=adapter.rank,
-            targets=adapter.targets,
-            layers=len(adapter.layers),
-            engine=self.engine.name,
-            threads=task.threads,
+        work = Work.of(
+            adapter,
+            weights,
+            self.engine,
             longest_example=longest,
             longest_evaluation=longest,
             examples=len(examples),

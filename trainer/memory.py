@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from npu.engine import Engine
+from npu.weights import FrozenWeights
+from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
 from trainer.models.layout import linear_shape
 
@@ -52,6 +55,31 @@ class Work:
     """Tokens of the longest example together with the answers of all labels."""
     examples: int
     """How many there are."""
+
+    @classmethod
+    def of(
+        cls,
+        adapter: LoraAdapter,
+        weights: FrozenWeights,
+        engine: Engine,
+        *,
+        longest_example: int,
+        longest_evaluation: int,
+        examples: int,
+    ) -> Work:
+        """Of training this adapter on these weights and engine; for the others see above."""
+        return cls(
+            config=adapter.config,
+            weight_bytes=weights.bytes,
+            rank=adapter.rank,
+            targets=adapter.targets,
+            layers=len(adapter.layers),
+            engine=engine.name,
+            threads=engine.options.threads,
+            longest_example=longest_example,
+            longest_evaluation=longest_evaluation,
+            examples=examples,
+        )
 
 
 @dataclass(frozen=True)

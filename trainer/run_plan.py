@@ -29,14 +29,10 @@ class RunPlan:
         Raises:
             BudgetError: if the run can't stay within the spec's memory.
         """
-        work = Work(
-            config=adapter.config,
-            weight_bytes=weights.bytes,
-            rank=adapter.rank,
-            targets=adapter.targets,
-            layers=len(adapter.layers),
-            engine=engine.name,
-            threads=spec.threads,
+        work = Work.of(
+            adapter,
+            weights,
+            engine,
             longest_example=spec.max_tokens,
             longest_evaluation=spec.max_tokens
             + sum(len(answer) - 1 for answer in label_answers.values()),

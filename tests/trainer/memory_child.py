@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 import trainer.run  # noqa: F401  all that a worker imports
+from bench.peers_memory import peak_bytes
 from npu.engine_options import EngineOptions
 from npu.opening import open_engine
 from npu.weights import FrozenWeights
@@ -45,14 +46,10 @@ def main() -> None:
         ids = torch.randint(20, config.vocab_size, (length,), generator=chance).tolist()
         batch.append(TokenExample(number, ids[: length - answer], ids[length - answer :], "x"))
     longest = case.get("longest", max(length for length, _ in case["examples"]))
-    work = Work(
-        config=config,
-        weight_bytes=weights.bytes,
-        rank=adapter.rank,
-        targets=adapter.targets,
-        layers=len(adapter.layers),
-        engine=engine.name,
-        threads=2,
+    work = Work.of(
+        adapter,
+        weights,
+        engine,
         longest_example=longest,
         longest_evaluation=longest,
         examples=len(batch),
@@ -73,16 +70,11 @@ def main() -> None:
         tokens_at_once=amounts.evaluation_tokens,
         logit_rows=amounts.scored_rows,
     )
-    peak = next(
-        int(line.split()[1]) * 1024
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM:")
-    )
     parts = predicted(work, amounts)
     print(
         json.dumps(
             {
-                "peak_mb": peak / MIB,
+                "peak_mb": peak_bytes() / MIB,
                 "predicted_mb": sum(parts.values()) / MIB,
                 "parts_mb": {name: round(part / MIB) for name, part in parts.items()},
                 "amounts": vars(amounts),
