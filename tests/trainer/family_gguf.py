@@ -94,8 +94,12 @@ def write_gguf_file(
     architecture: str,
     metadata: Mapping[str, Any],
     tensors: Mapping[str, np.ndarray[Any, Any]],
+    kinds: Mapping[str, int] | None = None,
 ) -> None:
-    """Write a GGUF file of these keys and fp32 tensors with the gguf package."""
+    """Write a GGUF file of these keys and tensors with the gguf package.
+
+    `kinds` names the tensors that aren't fp32 in it, and ggml's number of the type for each.
+    """
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in metadata.items():
         if isinstance(value, bool):
@@ -109,7 +113,9 @@ def write_gguf_file(
         else:
             writer.add_array(key, value)
     for name, values in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
+        kind = gguf.GGMLQuantizationType((kinds or {}).get(name, 0))
+        stored = gguf.quants.quantize(np.ascontiguousarray(values, np.float32), kind)
+        writer.add_tensor(name, stored, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.family_gguf import write_gguf_file
 from trainer.models.config import UnsupportedModelError
 from trainer.models.gguf_model import gguf_name, read_gguf_model, unpermute
-
-gguf = pytest.importorskip("gguf")
 
 
 @given(heads=st.integers(1, 6), half=st.integers(1, 5), columns=st.integers(1, 4))
@@ -69,25 +68,7 @@ def small_model(path: Path, change: Change, kinds: Mapping[str, int] | None = No
     }
     tensors = {f"{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
     change(keys, tensors)
-    writer = gguf.GGUFWriter(path, keys.pop("general.architecture", "llama"))
-    for key, value in keys.items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        else:
-            writer.add_array(key, value)
-    for name, values in tensors.items():
-        kind = gguf.GGMLQuantizationType((kinds or {}).get(name, 0))
-        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_gguf_file(path, keys.pop("general.architecture", "llama"), keys, tensors, kinds)
     return path
 
 
