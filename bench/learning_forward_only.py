@@ -9,20 +9,19 @@ times the gradient's, which is why the steps are so small (Spall 1992; MeZO, arX
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import torch
 
+from bench.learning_loop import take_steps
 from bench.learning_rows import LabelledText
 from bench.learning_student import Student, Trained
-from trainer.dataset import TokenExample, batch_ids
-from trainer.evaluate import TOKENS_AT_ONCE
+from trainer.dataset import TokenExample
+from trainer.evaluate import TOKENS_AT_ONCE, answer_scores
 from trainer.lora import LoraAdapter
-from trainer.loss import label_tokens, pack_for_loss
-from trainer.micro_batches import micro_batches
+from trainer.loss import label_tokens
+from trainer.micro_batches import micro_batches, packed_tokens
 from trainer.models.decoder import Decoder
-from trainer.optimizer import learning_rate_at
 from trainer.spec import TrainingSettings
 
 H = 1e-3
@@ -37,26 +36,21 @@ def forward_only(
     rate: float,
 ) -> Trained:
     """The steps and batches of first-order training with these settings; `rate` is the peak."""
-    data, total = student.examples(rows), settings.total_steps(len(rows))
     dice = torch.Generator().manual_seed(settings.seed)
-    losses, tokens, seconds = [], 0, 0.0
-    for step in range(total):
-        began = time.process_time()
-        ids = batch_ids(list(data), settings.seed, settings.batch_size, step)
+
+    def step(batch: list[TokenExample], step_size: float) -> tuple[float, int]:
         direction = torch.randint(0, 2, adapter.flat.shape, generator=dice).float() * 2 - 1
         derivative, loss, used = directional_derivative(
             student.decoder,
             adapter,
-            [data[i] for i in ids],
+            batch,
             direction,
             settings.micro_batch_tokens or TOKENS_AT_ONCE,
         )
-        step_size = learning_rate_at(step, total, rate, settings) / (len(direction) + 2)
-        adapter.flat.sub_(direction, alpha=step_size * derivative)
-        losses.append(loss)
-        tokens += used
-        seconds += time.process_time() - began
-    return Trained(adapter, losses, tokens, seconds)
+        adapter.flat.sub_(direction, alpha=step_size / (len(direction) + 2) * derivative)
+        return loss, used
+
+    return Trained(adapter, *take_steps(student.examples(rows), settings, rate, step))
 
 
 def directional_derivative(
@@ -84,9 +78,7 @@ def _loss(
 ) -> tuple[float, int]:
     summed, tokens = 0.0, 0
     for shared, part in micro_batches(batch, micro_batch_tokens):
-        packed, rows, targets = pack_for_loss(part, shared)
-        distinct, place = torch.unique(rows, return_inverse=True)
-        logits = decoder.logits(decoder.hidden(packed, adapter, distinct))
-        summed -= float(torch.log_softmax(logits.double(), dim=-1)[place, targets].sum())
-        tokens += len(packed.ids)
+        scores = answer_scores(decoder, adapter, part, shared, {})
+        summed -= sum(sum(own.values()) for own in scores)
+        tokens += packed_tokens(shared, part)
     return summed / label_tokens(batch), tokens

@@ -6,7 +6,6 @@ it. Batches are padded; logits are computed at answer tokens only, which changes
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +14,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from bench.learning_loop import take_steps
 from bench.learning_rows import LabelledText
 from bench.learning_student import AdapterShape, Student, Trained
 from npu.weights import FrozenWeights
-from trainer.dataset import TokenExample, batch_ids
+from trainer.dataset import TokenExample
 from trainer.lora import TARGETS
-from trainer.optimizer import learning_rate_at
 from trainer.spec import TrainingSettings
 
 
@@ -51,30 +50,27 @@ def peft_train(
     model.train()
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     adamw = torch.optim.AdamW(trainable, lr=0.0, weight_decay=settings.weight_decay)
-    data, total = student.examples(rows), settings.total_steps(len(rows))
-    peak = settings.peak_learning_rate(total)
-    losses, tokens, seconds = [], 0, 0.0
-    for step in range(total):
-        began = time.process_time()
-        ids = batch_ids(list(data), settings.seed, settings.batch_size, step)
-        inputs, targets = _padded([data[i] for i in ids], student.tokenizer.end_token_id)
+
+    def step(batch: list[TokenExample], rate: float) -> tuple[float, int]:
+        inputs, targets = _padded(batch, student.tokenizer.end_token_id)
         hidden = base.model(**inputs).last_hidden_state[:, :-1]
         answered = targets >= 0
         logits = base.lm_head(hidden[answered])
         loss = F.cross_entropy(logits, targets[answered])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trainable, settings.max_grad_norm)
-        adamw.param_groups[0]["lr"] = learning_rate_at(step, total, peak, settings)
+        adamw.param_groups[0]["lr"] = rate
         adamw.step()
         adamw.zero_grad()
-        losses.append(loss.item())
-        tokens += int(inputs["input_ids"].numel())
-        seconds += time.process_time() - began
+        return loss.item(), int(inputs["input_ids"].numel())
+
+    peak = settings.peak_learning_rate(settings.total_steps(len(rows)))
+    cost = take_steps(student.examples(rows), settings, peak, step)
     found = {
         key: value.detach().numpy().astype(np.float32)
         for key, value in get_peft_model_state_dict(model).items()
     }
-    return Trained(student.fresh(shape, settings.seed, found), losses, tokens, seconds)
+    return Trained(student.fresh(shape, settings.seed, found), *cost)
 
 
 def _padded(

@@ -6,7 +6,6 @@ tokens, order of the data, methods, optimizer, schedule and ruler.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +13,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bench.learning_loop import take_steps
 from bench.learning_prior import Scores
 from bench.learning_rows import LabelledText
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
 from npu.weights import FrozenWeights
-from trainer.dataset import TokenExample, batch_ids
-from trainer.evaluate import TOKENS_AT_ONCE, answer_scores
+from trainer.dataset import TokenExample
+from trainer.evaluate import TOKENS_AT_ONCE, answer_scores, passes
 from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
-from trainer.optimizer import Optimizer, learning_rate_at
+from trainer.optimizer import Optimizer
 from trainer.packing import common_prefix
 from trainer.spec import TrainingSettings
 from trainer.tokens import ChatTokenizer
@@ -119,19 +119,14 @@ class Student:
             recompute=False,  # there is memory here, and the numbers are the same
         )
         optimizer = Optimizer(adapter, settings)
-        data, total = self.examples(rows), settings.total_steps(len(rows))
-        peak = settings.peak_learning_rate(total)
-        losses, tokens, seconds = [], 0, 0.0
-        for step in range(total):
-            began = time.process_time()
-            ids = batch_ids(list(data), settings.seed, settings.batch_size, step)
-            result = method.accumulate([data[i] for i in ids])
-            optimizer.step(learning_rate_at(step, total, peak, settings))
-            losses.append(result.loss)
-            tokens += result.tokens
-            seconds += time.process_time() - began
-            after_step(step + 1)
-        return Trained(adapter, losses, tokens, seconds)
+
+        def step(batch: list[TokenExample], rate: float) -> tuple[float, int]:
+            result = method.accumulate(batch)
+            optimizer.step(rate)
+            return result.loss, result.tokens
+
+        peak = settings.peak_learning_rate(settings.total_steps(len(rows)))
+        return Trained(adapter, *take_steps(self.examples(rows), settings, peak, step, after_step))
 
     def scores(self, adapter: LoraAdapter | None, rows: Sequence[LabelledText]) -> Scores:
         """Log-likelihood of every label (and the end token) after each row's prompt."""
@@ -140,16 +135,7 @@ class Student:
         shared = common_prefix([example.prompt for example in examples])
         branches = sum(len(answer) - 1 for answer in answers.values())
         found: list[list[float]] = []
-        part: list[TokenExample] = []
-        used = shared
-        for example in examples:
-            own = len(example.prompt) - shared + branches
-            if part and used + own > TOKENS_AT_ONCE:
-                found += self._scored(adapter, part, shared, answers)
-                part, used = [], shared
-            part.append(example)
-            used += own
-        if part:
+        for _, part in passes(examples, shared, branches, TOKENS_AT_ONCE):
             found += self._scored(adapter, part, shared, answers)
         return np.array(found).reshape(len(examples), len(self.labels))
 

@@ -9,7 +9,7 @@ the prompt is computed once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -99,22 +99,44 @@ def evaluate(
     shared = common_prefix([example.prompt for example in examples])
     branches = sum(len(answer) - 1 for answer in label_answers.values())
     rows: list[RowScore] = []
+    for done, part in passes(examples, shared, branches, tokens_at_once, holdout):
+        if part:
+            rows += _rows(decoder, adapter, part, shared, label_answers, logit_rows)
+        progress(done, len(examples))
+    return Evaluation([row for row in rows if row.example_id in holdout])
+
+
+def passes(
+    examples: Sequence[TokenExample],
+    shared: int,
+    branches: int,
+    tokens_at_once: int,
+    wanted: Container[int] | None = None,
+) -> Iterator[tuple[int, list[TokenExample]]]:
+    """Cut examples, in order, into those that are scored at once.
+
+    Args:
+        examples: what is to be scored.
+        shared: leading tokens that all their prompts share.
+        branches: tokens of the labels' answers behind each prompt.
+        tokens_at_once: packed tokens of one pass; a longer example is a pass of its own.
+        wanted: ids; an example that is no longer among them when its turn comes is left out.
+
+    Yields:
+        How many examples are over with it, and the pass; the last one may be empty.
+    """
     part: list[TokenExample] = []
     used = shared
     for place, example in enumerate(examples):
         own = len(example.prompt) - shared + max(branches, len(example.answer) - 1)
         if part and used + own > tokens_at_once:
-            rows += _rows(decoder, adapter, part, shared, label_answers, logit_rows)
-            progress(place, len(examples))
+            yield place, part
             part, used = [], shared
-        if example.id in holdout:
+        if wanted is None or example.id in wanted:
             part.append(example)
             used += own
-    if part:
-        rows += _rows(decoder, adapter, part, shared, label_answers, logit_rows)
     if examples:
-        progress(len(examples), len(examples))
-    return Evaluation([row for row in rows if row.example_id in holdout])
+        yield len(examples), part
 
 
 @torch.no_grad()
