@@ -18,7 +18,8 @@ from litgpt.utils import chunked_cross_entropy
 from safetensors.torch import load_file
 
 from bench.peers_channel import Channel
-from bench.peers_task import Task, padded
+from bench.peers_loop import train
+from bench.peers_task import Task
 
 _HEAD_CHUNK = 128
 """Positions of logits at a time, as in litgpt's own training loop."""
@@ -37,18 +38,15 @@ def run(task: Task, channel: Channel) -> None:
         raise ValueError("litgpt adapts all layers or none; expected a task with all of them")
     model = _model(task)
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=task.learning_rate, weight_decay=0.0)
-    channel.ready(torch=torch.__version__, litgpt=importlib.metadata.version("litgpt"))
-    for step in channel.steps():
-        ids, labels = (torch.tensor(rows) for rows in padded(task.batches[step]))
+    versions = {"torch": torch.__version__, "litgpt": importlib.metadata.version("litgpt")}
+
+    def loss_of(ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         logits = model(ids, lm_head_chunk_size=_HEAD_CHUNK)
         logits[-1] = logits[-1][..., :-1, :]
-        loss = chunked_cross_entropy(logits, labels[..., 1:])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, task.max_grad_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        channel.done(float(loss.detach()))
+        loss: torch.Tensor = chunked_cross_entropy(logits, labels[..., 1:])
+        return loss
+
+    train(task, channel, parameters, loss_of, versions)
 
 
 def _model(task: Task) -> Any:

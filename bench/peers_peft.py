@@ -10,7 +10,8 @@ import transformers
 from safetensors.torch import load_file
 
 from bench.peers_channel import Channel
-from bench.peers_task import TARGETS, Task, padded
+from bench.peers_loop import train
+from bench.peers_task import TARGETS, Task
 
 
 def load_model(task: Task) -> Any:
@@ -63,14 +64,9 @@ def run(task: Task, channel: Channel, checkpointing: bool = False) -> None:
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
-    parameters = trainable(model)
-    optimizer = torch.optim.AdamW(parameters, lr=task.learning_rate, weight_decay=0.0)
-    channel.ready(**versions())
-    for step in channel.steps():
-        ids, labels = padded(task.batches[step])
-        loss = model(input_ids=torch.tensor(ids), labels=torch.tensor(labels)).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, task.max_grad_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        channel.done(float(loss.detach()))
+
+    def loss_of(ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(input_ids=ids, labels=labels).loss
+        return loss
+
+    train(task, channel, trainable(model), loss_of, versions())

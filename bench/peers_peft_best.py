@@ -11,25 +11,20 @@ import torch
 import torch.nn.functional as F
 
 from bench.peers_channel import Channel
+from bench.peers_loop import train
 from bench.peers_peft import load_model, trainable, versions
-from bench.peers_task import IGNORED, Task, padded
+from bench.peers_task import IGNORED, Task
 
 
 def run(task: Task, channel: Channel) -> None:
     model = load_model(task)
     causal = model.base_model.model
-    parameters = trainable(model)
-    optimizer = torch.optim.AdamW(parameters, lr=task.learning_rate, weight_decay=0.0, fused=True)
-    channel.ready(**versions())
-    for step in channel.steps():
-        ids, labels = (torch.tensor(rows) for rows in padded(task.batches[step]))
+
+    def loss_of(ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         predicted = labels[:, 1:]
         labelled = predicted != IGNORED
         hidden = causal.model(input_ids=ids, use_cache=False).last_hidden_state
         logits = causal.lm_head(hidden[:, :-1][labelled])
-        loss = F.cross_entropy(logits, predicted[labelled])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, task.max_grad_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        channel.done(float(loss.detach()))
+        return F.cross_entropy(logits, predicted[labelled])
+
+    train(task, channel, trainable(model), loss_of, versions(), fused=True)

@@ -20,7 +20,8 @@ from torchtune.modules.loss import CEWithChunkedOutputLoss
 from torchtune.modules.peft import get_adapter_params, set_trainable_params
 
 from bench.peers_channel import Channel
-from bench.peers_task import IGNORED, Task, padded
+from bench.peers_loop import train
+from bench.peers_task import IGNORED, Task
 
 _MODULES = {
     "attn.q_proj": "self_attn.q_proj",
@@ -37,20 +38,17 @@ def run(task: Task, channel: Channel) -> None:
     if task.layers is not None:
         raise ValueError("torchtune adapts all layers or none; expected a task with all of them")
     model = _model(task)
-    loss_of = CEWithChunkedOutputLoss()
-    model.set_num_output_chunks(loss_of.num_output_chunks)
+    chunked = CEWithChunkedOutputLoss()
+    model.set_num_output_chunks(chunked.num_output_chunks)
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=task.learning_rate, weight_decay=0.0)
-    channel.ready(torch=torch.__version__, torchtune=importlib.metadata.version("torchtune"))
-    for step in channel.steps():
-        ids, labels = (torch.tensor(rows) for rows in padded(task.batches[step]))
+    versions = {"torch": torch.__version__, "torchtune": importlib.metadata.version("torchtune")}
+
+    def loss_of(ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         nothing = torch.full((len(labels), 1), IGNORED)
-        loss = loss_of(model(ids), torch.hstack((labels[:, 1:], nothing)))
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, task.max_grad_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        channel.done(float(loss.detach()))
+        loss: torch.Tensor = chunked(model(ids), torch.hstack((labels[:, 1:], nothing)))
+        return loss
+
+    train(task, channel, parameters, loss_of, versions)
 
 
 def _model(task: Task) -> Any:
