@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,22 +25,21 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from bench.random_weights import write_random_weights
 from npu.engine import Engine
 from npu.engine_options import EngineOptions
 from npu.frozen_matrix import FrozenMatrix
 from npu.ledger import Direction, Product
 from npu.opening import open_engine
 from npu.pending_product import PendingProduct
-from npu.weights import FrozenWeights, MatrixSource, write_frozen_weights
+from npu.weights import FrozenWeights
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
 from trainer.methods.first_order import FirstOrder
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
-from trainer.models.layout import PRODUCTS, linear_shape
 
 SHOWS = (
     "the order of the work, on which thread, that nothing waits before it must, and that the "
@@ -170,27 +169,6 @@ class Step:
         seconds = time.perf_counter() - started
         gradients = self._adapter.named_gradients().values()
         return seconds, [np.float64(loss).tobytes(), *(one.numpy().tobytes() for one in gradients)]
-
-
-def write_random_weights(path: Path) -> None:
-    """A random model of CONFIG in fp16, which the emulator computes fastest."""
-    generator = np.random.default_rng(0)
-    config = CONFIG
-    shapes = {"embed_tokens": (config.vocab_size, config.hidden_size)}
-    vectors = {"norm": np.ones(config.hidden_size, np.float32)}
-    for layer in range(config.num_hidden_layers):
-        for product, linears in PRODUCTS.items():
-            outputs = sum(linear_shape(config, linear)[0] for linear in linears)
-            shapes[f"layers.{layer}.{product}"] = (outputs, linear_shape(config, linears[0])[1])
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            vectors[f"layers.{layer}.{norm}"] = np.ones(config.hidden_size, np.float32)
-
-    def loader(N: int, K: int) -> Callable[[], npt.NDArray[np.float32]]:
-        return lambda: generator.standard_normal((N, K), np.float32) / np.float32(np.sqrt(K))
-
-    sources = [MatrixSource(name, shape, loader(*shape)) for name, shape in shapes.items()]
-    metadata = {"config": config.to_json()}
-    write_frozen_weights(path, metadata, sources, vectors, format="fp16")
 
 
 def measure(weights: FrozenWeights, options: argparse.Namespace) -> dict[str, Any]:
@@ -328,7 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         if options.model is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lorad-overlap-")))
-            write_random_weights(folder / "weights.lorad")
+            # In fp16, which the emulator computes fastest.
+            write_random_weights(folder / "weights.lorad", CONFIG, "fp16")
         else:
             folder = options.model
         result = measure(FrozenWeights.open(folder / "weights.lorad"), options)
