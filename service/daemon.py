@@ -118,7 +118,7 @@ def _serve(
     with database.read() as session:
         authenticator = Authenticator(clients.every(session))
     models = ModelFolder(home.models)
-    limits = limits.with_memory(settings.memory_mb * 1024 * 1024)
+    limits = limits.with_memory(settings.memory_bytes)
     feed = RunFeed()
     moments, sensors, gatekeeper = Moments(), Sensors(settings, home), Gatekeeper(limits)
     chooser = NightChooser(settings, home, models, moments, gatekeeper)

@@ -87,3 +87,8 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z_][\w.]*$",
         description="The program that trains, as a Python module; tests put a stand-in here.",
     )
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory_mb`` in bytes."""
+        return self.memory_mb * 1024 * 1024

@@ -39,7 +39,7 @@ def get_device(context: TheContext, caller: TheCaller) -> Device:
     return Device(
         storage=device.storage(context.home.path),
         memory=device.memory(),
-        training_memory_bytes=context.settings.memory_mb * 1024 * 1024,
+        training_memory_bytes=context.settings.memory_bytes,
         database_bytes=device.database_bytes(context.home.database) if admin else None,
         worker=worker,
         engine=engine,
