@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from trainer.checkpointing import check_finite
 from trainer.durable import ensure_folder, file_sha256, published
+from trainer.export.gguf import GGUF_FILE, GGUFExportError, GGUFLora
 from trainer.export.peft import write_peft_folder
 from trainer.lora import LoraAdapter
 
@@ -49,6 +51,13 @@ def publish_version(
     ensure_folder(final.parent, home)
     with published(final) as folder:
         write_peft_folder(folder, adapter, base_model=base_model, base_hash=base_hash)
+        # Where GGUF can't express it, whoever asks for that file is told so; it is a version.
+        with contextlib.suppress(GGUFExportError):
+            lora = GGUFLora.of_peft_folder(
+                folder, adapter.config, base_model=base_model, base_hash=base_hash
+            )
+            with (folder / GGUF_FILE).open("wb") as file:
+                lora.write(file)
         files = {file.name: file_sha256(file) for file in sorted(folder.iterdir())}
         text = json.dumps({**manifest, "files": files}, indent=1, sort_keys=True)
         (folder / "version.json").write_text(text, encoding="utf-8")

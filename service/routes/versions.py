@@ -15,6 +15,7 @@ from service.context import TheCaller, TheContext, needs
 from service.door.cursors import A_PAGE, Cursor, Limit, cut, decode
 from service.door.problems import Refusal
 from service.door.strict_route import StrictRoute
+from service.gguf_export import gguf_file
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.routes.responses import problems
 from service.runs.adoption import MANIFEST_NAME
@@ -61,8 +62,13 @@ def get_version(name: str, number: Number, context: TheContext, caller: TheCalle
 
 @router.get(
     "/{name}/versions/{number}/download",
-    responses=problems(404, 410)
-    | {200: {"description": "A zip file.", "content": {"application/zip": {}}}},
+    responses=problems(404, 409, 410)
+    | {
+        200: {
+            "description": "A zip file (peft) or a GGUF file (gguf).",
+            "content": {"application/zip": {}, "application/octet-stream": {}},
+        }
+    },
     response_class=StreamingResponse,
     dependencies=[needs("adapters:download")],
 )
@@ -71,25 +77,33 @@ def download_version(
     number: Number,
     context: TheContext,
     caller: TheCaller,
-    format: Annotated[Literal["peft"], Query()] = "peft",
+    format: Annotated[Literal["peft", "gguf"], Query()] = "peft",
 ) -> StreamingResponse:
-    """The adapter's files as a zip that the real `peft` loads."""
+    """The adapter: as a zip that the real `peft` loads, or as a GGUF LoRA for llama.cpp.
+
+    409 where GGUF can't express it; `detail` says what.
+    """
     with context.database.read() as session:
         adapter = adapter_or_404(session, caller, name)
         version = version_or_404(session, adapter, number)
     folder = context.home.path / version.path
     try:
-        archive = zip_files([folder / file for file in PEFT_FILES], context.home.path)
+        if format == "gguf":
+            file = gguf_file(context.home.path, version.path)
+            media_type, ending = "application/octet-stream", ".gguf"
+        else:
+            file = zip_files([folder / name for name in PEFT_FILES], context.home.path)
+            media_type, ending = "application/zip", "-peft.zip"
     except FileNotFoundError:
         raise Refusal(410, _GONE) from None
-    size = archive.seek(0, 2)
-    archive.seek(0)
+    size = file.seek(0, 2)
+    file.seek(0)
     return StreamingResponse(
-        chunks(archive),
-        media_type="application/zip",
+        chunks(file),
+        media_type=media_type,
         headers={
             "Content-Length": str(size),
-            "Content-Disposition": f'attachment; filename="{adapter.name}-{number}-{format}.zip"',
+            "Content-Disposition": f'attachment; filename="{adapter.name}-{number}{ending}"',
         },
     )
 

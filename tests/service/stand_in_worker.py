@@ -224,6 +224,7 @@ class Worker:
             "adapter_config.json": b'{"peft_type": "LORA"}',
             "adapter_model.safetensors": b"weights " * 40_000,
             "README.md": b"# an adapter\n",
+            "adapter.gguf": b"GGUF" * 80_000,
         }
         for name, data in contents.items():
             (building / name).write_bytes(data)

@@ -296,7 +296,7 @@ def test_compressed_bodies_are_refused(shared: Daemon) -> None:
         ("GET", "/v1/adapters/absent/versions", 404),
         ("GET", "/v1/adapters/phone/versions/1", 404),
         ("GET", "/v1/adapters/phone/versions/1/download", 404),
-        ("GET", "/v1/adapters/phone/versions/1/download?format=gguf", 422),
+        ("GET", "/v1/adapters/phone/versions/1/download?format=onnx", 422),
         ("GET", "/v1/adapters/phone/versions/0", 422),
         ("GET", "/v1/adapters/phone/versions/99999999999999999999", 422),
         ("GET", "/v1/runs/9999", 404),

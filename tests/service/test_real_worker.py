@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGUFReader
 from safetensors.numpy import load
 
 from tests.service.daemon import Daemon, add_tiny_model, kill
@@ -110,6 +111,25 @@ def test_its_version_is_measured_and_judged(real: Daemon) -> None:
         assert list(engine["precision"]["formats"]) == ["int8"]
         assert engine["precision"]["formats"]["int8"]["matrices"] == 2 * 4 + 1
         assert 1 < engine["precision"]["bytes_per_parameter"] < 1.1
+
+
+@pytest.mark.slow
+def test_its_gguf_has_the_same_numbers_and_can_be_made_anew(real: Daemon, tmp_path: Path) -> None:
+    path, gguf = "/v1/adapters/phone/versions/1/download", {"format": "gguf"}
+    response = real.http.get(path, params=gguf)
+    assert response.status_code == 200
+    file = tmp_path / "phone.gguf"
+    file.write_bytes(response.content)
+    stored = {tensor.name: tensor.data.tobytes() for tensor in GGUFReader(file).tensors}
+    expected = tensors(real, 1)
+    assert len(stored) == len(expected)
+    down = "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight"
+    assert stored["blk.1.ffn_down.weight.lora_b"] == expected[down]
+    [kept] = real.home.glob("adapters/*/versions/run-00000001/adapter.gguf")
+    kept.unlink()
+    again = real.http.get(path, params=gguf)
+    assert (again.status_code, again.content) == (200, response.content)
+    assert not list(real.home.glob("tmp*"))
 
 
 @pytest.mark.slow

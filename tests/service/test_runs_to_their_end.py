@@ -123,6 +123,38 @@ def test_the_download_is_a_zip_and_always_the_same(ready: Daemon) -> None:
     assert ready.http.get(path).status_code == 410
 
 
+def test_the_gguf_download_is_the_versions_own_file(ready: Daemon) -> None:
+    run_id = ready.train()
+    ready.wait_until_ended(run_id)
+    response = ready.http.get(ready.path("/versions/1/download"), params={"format": "gguf"})
+    assert response.status_code == 200
+    assert response.content == b"GGUF" * 80_000
+    assert response.headers["content-type"] == "application/octet-stream"
+    assert response.headers["content-length"] == "320000"
+    assert response.headers["content-disposition"] == (
+        f'attachment; filename="{ready.name}-1.gguf"'
+    )
+
+
+def test_a_version_that_has_no_gguf_file_and_can_give_none_says_why(ready: Daemon) -> None:
+    run_id = ready.train()
+    ready.wait_until_ended(run_id)
+    path, gguf = ready.path("/versions/1/download"), {"format": "gguf"}
+    [folder] = ready.home.glob(f"adapters/*/versions/run-{run_id:08d}")
+    (folder / "adapter.gguf").unlink()
+    response = ready.http.get(path, params=gguf)  # the stand-in model has no shape
+    assert response.status_code == 409
+    assert "add the model again" in response.json()["detail"]
+    assert sorted(one.name for one in folder.iterdir()) == [
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "version.json",
+    ]
+    (folder / "adapter_model.safetensors").unlink()
+    assert ready.http.get(path, params=gguf).status_code == 410
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer.lora import LoraAdapter
 from trainer.safetensors_file import SafetensorsFile, write_safetensors
+
+if TYPE_CHECKING:  # it loads torch, which `trainer.export.gguf` does without
+    from trainer.lora import LoraAdapter
 
 CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 

@@ -134,3 +134,10 @@ def unpermute(weight: npt.NDArray[_Value], heads: int) -> npt.NDArray[_Value]:
     rows, columns = weight.shape
     pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
     return pairs.swapaxes(1, 2).reshape(rows, columns)
+
+
+def permute(weight: npt.NDArray[_Value], heads: int) -> npt.NDArray[_Value]:
+    """Rows of q_proj or k_proj [heads * head_dim, any] in a Llama's GGUF order; see `unpermute`."""
+    rows, columns = weight.shape
+    halves = weight.reshape(heads, 2, rows // heads // 2, columns)
+    return halves.swapaxes(1, 2).reshape(rows, columns)
