@@ -17,6 +17,10 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 ADMIN: Scope = "admin"
 """Stands for every other scope, and alone lets a client see to the clients themselves."""
 
+PAGE: tuple[Scope, ...] = (ADMIN,)
+"""What the page in the browser gets: it shows every app's adapters and pauses all training, and
+nothing less than ``admin`` may do either."""
+
 MEANINGS: dict[Scope, str] = {
     "examples:write": "hand examples in, correct and delete them; not read them back",
     "status:read": "see adapters, runs, versions, history, device and schedule; no example's text",

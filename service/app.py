@@ -31,6 +31,7 @@ from service.routes import (
     examples,
     history,
     models,
+    page,
     pairing,
     pause,
     restart,
@@ -88,7 +89,7 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
     )
     app.state.context = context
     problems.install(app)
-    for public in (docs.router, models.public, pairing.public):
+    for public in (page.router, docs.router, models.public, pairing.public):
         app.include_router(public)
     for module in (
         models,

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from api_schemas.scopes import MEANINGS, SCOPES
+from api_schemas.scopes import MEANINGS, PAGE, SCOPES
 from service.cli.client import delete, get, port, post
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import fail, print_json
@@ -23,23 +23,31 @@ _WHY_NOT = {
 }
 
 
-def _known_scopes(given: list[str]) -> list[str]:
-    for scope in given:
+def _known_scopes(given: list[str] | None) -> list[str] | None:
+    for scope in given or ():
         if scope not in SCOPES:
             raise typer.BadParameter(f"{scope!r} is none of {', '.join(SCOPES)}")
     return given
 
 
 def pair(
-    name: Annotated[str, typer.Argument(help="The app's name here: a-z, 0-9, '.', '_', '-'.")],
+    name: Annotated[
+        str | None, typer.Argument(help="The app's name here: a-z, 0-9, '.', '_', '-'.")
+    ] = None,
     scope: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--scope",
             help=f"What the app may do; give the option for each of: {', '.join(SCOPES)}.",
             callback=_known_scopes,
         ),
-    ],
+    ] = None,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="For the page in your browser: NAME is 'page', it may do everything."
+        ),
+    ] = False,
     examples_per_day: Annotated[
         int | None, typer.Option(min=0, help="Examples it may send a day; 0: no limit.")
     ] = None,
@@ -59,10 +67,11 @@ def pair(
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Show a code that pairs an app: it works once, for two minutes.
+    """Show a code that pairs an app, or with --page your browser: it works once, for two minutes.
 
-    Waits until the app has used it; Ctrl-C withdraws it.
+    Waits until the code was used; Ctrl-C withdraws it.
     """
+    name, scopes = _the_page(name, scope) if page else _an_app(name, scope)
     place = Home.at(settings_with(home=home).home)
     quotas = {
         "examples_per_day": examples_per_day,
@@ -71,16 +80,16 @@ def pair(
     }
     body = {
         "name": name,
-        "scopes": list(dict.fromkeys(scope)),
+        "scopes": list(dict.fromkeys(scopes)),
         "quotas": {key: most or None for key, most in quotas.items() if most is not None},
-        "replace": replace,
+        "replace": replace or page,
     }
     made = post(place, "/v1/pairing-codes", body)
     made["port"] = port(place)
     if json_output:
         print_json(made)
     else:
-        _show(made)
+        _show(made, page=page)
     if no_wait:
         return
     state = _wait(place, f"/v1/pairing-codes/{quote(name, safe='')}", quiet=json_output)
@@ -92,10 +101,26 @@ def pair(
         typer.echo(f"{name} is paired.")
 
 
-def _show(made: dict[str, Any]) -> None:
+def _the_page(name: str | None, scope: list[str] | None) -> tuple[str, list[str]]:
+    if name is not None or scope:
+        raise typer.BadParameter("--page has a name and scopes of its own; give it without them")
+    return "page", [*PAGE]
+
+
+def _an_app(name: str | None, scope: list[str] | None) -> tuple[str, list[str]]:
+    if name is None or not scope:
+        raise typer.BadParameter("give the app's NAME and one --scope at least, or --page")
+    return name, scope
+
+
+def _show(made: dict[str, Any], *, page: bool) -> None:
     code = f"{made['code'][:4]} {made['code'][4:]}"
     until = datetime.fromisoformat(made["expires_at"]).astimezone().strftime("%H:%M:%S")
     typer.echo(f"\n    {typer.style(code, bold=True)}\n")
+    if page:
+        typer.echo(f"Open http://127.0.0.1:{made['port']} in your browser and type it by {until};")
+        typer.echo("it works once, and logs out every other tab. The page may do everything.")
+        return
     typer.echo(f"Type this code into {made['name']} by {until}; it works once.")
     typer.echo(f"If the app asks for the port, it is {made['port']}. The app may then:")
     for scope in made["scopes"]:

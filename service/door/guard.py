@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.clients.auth import Authenticator, Caller
 from service.door.penalty import Penalty
 from service.door.problems import problem_response
+from service.page_files import PAGE_FILES
 
-PUBLIC_PATHS = frozenset({"/docs", "/healthz", "/v1/hello", "/v1/pair"})
+PUBLIC_PATHS = frozenset({"/docs", "/healthz", "/v1/hello", "/v1/pair", *PAGE_FILES})
 """What is answered without a token."""
 
 _OWN_SITES = frozenset({"none", "same-origin"})

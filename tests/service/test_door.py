@@ -75,7 +75,7 @@ def test_without_the_token_nothing_opens(shared: Daemon) -> None:
         assert answered["content-type"] == "application/problem+json"
         assert json.loads(body)["status"] == 401
 
-    paths = ("/v1/adapters", "/v1/nothing", "/openapi.json", "/")
+    paths = ("/v1/adapters", "/v1/nothing", "/openapi.json", "/page/nothing")
     with ThreadPoolExecutor(40) as threads:  # each of them waits out its penalty
         list(threads.map(attempt, *zip(*product(NO_TOKENS, paths), strict=True)))
 
