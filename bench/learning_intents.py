@@ -13,12 +13,13 @@ import numpy as np
 from bench.learning_forward_only import forward_only
 from bench.learning_peft import peft_installed, peft_train
 from bench.learning_plans import IntentPlan
-from bench.learning_prior import Correction, Scores, label_nll
+from bench.learning_prior import label_nll
 from bench.learning_references import Priors, References, Runs, answers, table
 from bench.learning_rows import History, PersonalTask
 from bench.learning_student import Student, Trained
 from bench.learning_work import Work, as_scores, asked, trained_part
 from trainer.lora import LoraAdapter
+from trainer.priors import Correction, Scores
 from trainer.spec import TrainingSettings
 
 

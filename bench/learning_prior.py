@@ -1,69 +1,29 @@
-"""What a user's labels alone say, and how it is joined with what a model says of the text.
+"""The three numbers of the correction by a user's own labels (`trainer/priors.py`), chosen.
 
-    score(label) = log p_user(label) + weight · (log-likelihood(label) - log p_global(label))
-
-p_user counts the user's history, the k-th last label by decay**k, and `smoothing` more that are
-spread as over everybody; p_global is everybody's share. The three numbers are chosen by the mean
-label NLL of the histories' cuts; `choose_correction` is given nothing else.
+They are chosen by the mean label NLL of the histories' cuts; `choose_correction` is given nothing
+else. p_global is everybody's.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.learning_rows import History, LabelledText
-
-Scores = npt.NDArray[np.float64]
-"""Log-likelihoods [rows, labels], in the task's order of the labels."""
+from trainer.priors import Correction, Scores, corrected, normalised, own_prior
 
 SMOOTHINGS = (0.25, 0.5, 1.0, 2.0, 4.0)
 DECAYS = (0.7, 0.8, 0.9, 0.95, 1.0)
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 
 
-@dataclass(frozen=True)
-class Correction:
-    """The three numbers; a weight of zero asks no model at all."""
-
-    smoothing: float
-    decay: float
-    weight: float
-
-
-def global_shares(labels: Sequence[str], everybody: Sequence[LabelledText]) -> Scores:
-    """Each label's share [labels], half a row added to each so that none is zero."""
-    counts = Counter(row.label for row in everybody)
-    weights = np.array([counts[label] + 0.5 for label in labels])
-    found: Scores = weights / weights.sum()
-    return found
-
-
 def user_prior(
     rows: Sequence[LabelledText], labels: Sequence[str], shares: Scores, correction: Correction
 ) -> Scores:
-    """log p_user [labels] after these rows."""
-    weights = correction.smoothing * shares
-    for age, row in enumerate(reversed(rows)):
-        weights[labels.index(row.label)] += correction.decay**age
-    found: Scores = np.log(weights / weights.sum())
-    return found
-
-
-def corrected(scores: Scores, prior: Scores, shares: Scores, correction: Correction) -> Scores:
-    """The joined scores, normalised over the labels."""
-    return normalised(prior + correction.weight * (scores - np.log(shares)))
-
-
-def normalised(scores: Scores) -> Scores:
-    """As log-probabilities over the labels."""
-    found: Scores = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-    return found
+    """log p_own [labels] after these rows."""
+    return own_prior([row.label for row in rows], labels, shares, correction)
 
 
 def label_nll(scores: Scores, rows: Sequence[LabelledText], labels: Sequence[str]) -> Scores:

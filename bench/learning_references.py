@@ -9,19 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bench.learning_prior import (
-    Correction,
-    Scores,
-    choose_correction,
-    corrected,
-    global_shares,
-    user_prior,
-)
+from bench.learning_prior import choose_correction, user_prior
 from bench.learning_rows import History, LabelledText, PersonalTask
 from bench.learning_statistics import Predictions, summary
 from bench.learning_student import Student
 from bench.learning_words import word_scores, words_installed
 from bench.learning_work import Work, as_scores, asked
+from trainer.priors import Correction, Scores, corrected, global_shares
 
 Runs = dict[str, list[Predictions]]
 """Each method's answers, one entry a seed."""
@@ -39,7 +33,7 @@ class Priors:
         """Everybody is the donors, or where there are none the users themselves."""
         own = [row for history in histories.values() for row in history.rows]
         self._histories, self._labels = histories, labels
-        self._shares = global_shares(labels, donors or own)
+        self._shares = global_shares(labels, [row.label for row in donors or own])
 
     def choose(self, cut_scores: Mapping[str, Scores] | None) -> dict[str, Any]:
         """See `choose_correction`; JSON-able."""

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.learning_loop import take_steps
-from bench.learning_prior import Scores
 from bench.learning_rows import LabelledText
 from npu.engine_options import EngineOptions
 from npu.engines.create import create_engine
@@ -27,6 +26,7 @@ from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.optimizer import Optimizer
 from trainer.packing import common_prefix
+from trainer.priors import Scores
 from trainer.spec import TrainingSettings
 from trainer.tokens import ChatTokenizer
 

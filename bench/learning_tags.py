@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.learning_plans import TagPlan
-from bench.learning_prior import Correction, Scores
 from bench.learning_references import Priors, References, Runs, answers, table
 from bench.learning_rows import History, LabelledText, PersonalTask
 from bench.learning_student import Arrays, Student
 from bench.learning_work import Work, as_scores, asked
 from trainer.lora import LoraAdapter
+from trainer.priors import Correction, Scores
 
 
 @dataclass(frozen=True)

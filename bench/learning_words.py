@@ -10,9 +10,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from bench.learning_prior import Scores
 from bench.learning_rows import LabelledText
 from service.demo.baselines import INVERSE_REGULARISATION, WORD_OR_SIGN
+from trainer.priors import Scores
 
 _UNSEEN = -12.0
 """log-probability of a label that no training row has; about the least the model ever gives."""

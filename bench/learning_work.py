@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from bench.frontier_records import Records
-from bench.learning_prior import Scores
 from bench.learning_rows import LabelledText
 from bench.learning_student import Arrays, Student, Trained
 from trainer.lora import LoraAdapter
+from trainer.priors import Scores
 from trainer.safetensors_file import SafetensorsFile, write_safetensors
 
 

@@ -13,7 +13,7 @@ import torch
 
 from bench.learning_forward_only import directional_derivative, forward_only
 from bench.learning_peft import peft_train
-from bench.learning_prior import Correction, choose_correction, global_shares, user_prior
+from bench.learning_prior import choose_correction, user_prior
 from bench.learning_rows import (
     HWU64_COLUMNS,
     HWU64_FILE,
@@ -30,6 +30,7 @@ from tests.house.repository import ROOT
 from trainer.dataset import batch_ids
 from trainer.evaluate import evaluate
 from trainer.methods.first_order import FirstOrder
+from trainer.priors import Correction, global_shares
 from trainer.spec import TrainingSettings
 
 LABELS = ("comedy", "action", "classic")
@@ -108,7 +109,7 @@ def test_the_intents_are_sampled_once_from_their_own_sides(tmp_path: Path) -> No
 
 
 def test_the_prior_by_hand() -> None:
-    shares = global_shares(LABELS, rows_of("comedy", "comedy", "action"))
+    shares = global_shares(LABELS, ["comedy", "comedy", "action"])
     assert shares == pytest.approx(np.array([2.5, 1.5, 0.5]) / 4.5)
     found = user_prior(rows_of("classic", "action"), LABELS, shares, Correction(0.5, 0.8, 1.0))
     weights = 0.5 * shares + np.array([0.0, 1.0, 0.8])
