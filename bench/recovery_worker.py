@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from trainer import worker
+from trainer.protocol import Protocol
 
 NOTES = "LORAD_BENCH_NOTES"
 """The variable that names the folder of the notes."""
 
 
-class NotingProtocol(worker.Protocol):
+class NotingProtocol(Protocol):
     """JSON lines to the daemon, each of them first appended to a file of this process."""
 
-    def __init__(self, run_id: int) -> None:
+    def __init__(self, always: Mapping[str, Any]) -> None:
         """Take over fd 1, and begin the notes in the file ``<folder>/<run>/<time>-<pid>.jsonl``."""
-        super().__init__(run_id)
-        folder = Path(os.environ[NOTES]) / str(run_id)
+        super().__init__(always)
+        folder = Path(os.environ[NOTES]) / str(always["run"])
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{time.time_ns():020d}-{os.getpid()}.jsonl"
         self._notes = path.open("ab", buffering=0)
@@ -41,7 +42,7 @@ class NotingProtocol(worker.Protocol):
 def main() -> None:
     """The worker's command line."""
     # mypy allows no class to be put in another's place; that is what this module is for.
-    worker.Protocol = NotingProtocol  # type: ignore[misc]
+    setattr(worker, "Protocol", NotingProtocol)  # noqa: B010
     worker.main()
 
 

@@ -45,11 +45,13 @@ class EncodedExample:
 class ChatTokenizer:
     """A model's tokenizer and chat template.
 
-    `end_token_id` is the token the template puts after an assistant's text. Raises TokenizerError
-    or ChatTemplateError if the two can't be used for training.
+    `end_token_id` is the token the template puts after an assistant's text. `end_token_ids`: what
+    a text that the model writes ends before, this or any other special token; none of them is text.
+    Raises TokenizerError or ChatTemplateError if the two can't be used for training.
     """
 
     end_token_id: int
+    end_token_ids: set[int]
 
     def __init__(
         self,
@@ -70,6 +72,8 @@ class ChatTokenizer:
         self._template = ChatTemplate(chat_template, special_tokens)
         self._template_characters = frozenset(chat_template)
         self.end_token_id = self._find_end_token()
+        special = self._tokenizer.get_added_tokens_decoder().items()
+        self.end_token_ids = {self.end_token_id, *(n for n, token in special if token.special)}
 
     @classmethod
     def load(cls, model_dir: Path) -> "ChatTokenizer":

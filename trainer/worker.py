@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import json
 import logging
 import os
 import re
@@ -22,14 +21,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from npu.doctor import Interrupted
 from npu.engine_guard import EngineGuard
 from trainer.pace import Pace
+from trainer.protocol import Protocol
 from trainer.run_requests import StopRequested
 from trainer.spec import RunSpec
 
@@ -43,30 +42,6 @@ _MOST_LINE_BYTES = 64
 """Above the longest line the daemon sends; of a longer one only this much is kept."""
 
 _log = logging.getLogger("trainer.worker")
-
-
-class Protocol:
-    """JSON lines to the supervisor, on a duplicate of fd 1.
-
-    fd 1 itself then points to standard error, because native libraries print. A supervisor that is
-    gone must not keep the worker from its checkpoint, so a broken pipe is noted and not raised.
-    """
-
-    def __init__(self, run_id: int) -> None:
-        """Take over fd 1."""
-        self._run_id = run_id
-        self._out: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-        os.dup2(2, 1)
-        self.broken = False
-
-    def emit(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Send one event."""
-        if self.broken:
-            return
-        try:
-            self._out.write(json.dumps({"event": event, "run": self._run_id, **fields}) + "\n")
-        except OSError:
-            self.broken = True
 
 
 class Requests:
@@ -136,18 +111,24 @@ def take_lock(path: Path) -> int | None:
     return descriptor
 
 
+def let_idle_threads_sleep() -> None:
+    """Let idle OpenMP threads spin briefly, then sleep.
+
+    Spinning for long, the default, made a training step ten times slower on a busy machine, and
+    never spinning nearly doubles it on a quiet one (both measured). Read when torch is loaded: a
+    reason to import it only after this, and others are that only the process with the lock should
+    hold it, and that an engine is tested first, in a child that holds it.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
 def work(home: Path, run_id: int, halvings: int) -> int:
     """Do the run; returns the exit code."""
-    protocol = Protocol(run_id)
+    protocol = Protocol({"run": run_id})
     if take_lock(home / "worker.lock") is None:
         _log.error("another worker holds worker.lock; only one may hold torch at a time")
         return LOCKED
-    # Idle OpenMP threads spin briefly, then sleep. Spinning for long, the default, made a training
-    # step ten times slower on a busy machine, and never spinning nearly doubles it on a quiet one
-    # (both measured). Read when torch is loaded: a reason to import it only below, and others are
-    # that only the process with the lock should hold it, and that an engine is tested first, in a
-    # child that holds it.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    let_idle_threads_sleep()
     requests = Requests(protocol)
     guard = EngineGuard(
         home / "engine",

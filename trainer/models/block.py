@@ -22,6 +22,7 @@ from trainer.adapted_linear import adapted_backward, adapted_forward, adapter_in
 from trainer.lora import LoraAdapter
 from trainer.models.attention import AttentionPiece, attention, attention_gradient
 from trainer.models.config import DecoderConfig
+from trainer.models.kv_cache import KeyValueCache
 from trainer.models.layout import PRODUCTS
 from trainer.models.rms_norm import rms_norm, rms_norm_gradient
 from trainer.models.rope import RopeTables, rotate, rotate_gradient
@@ -42,6 +43,8 @@ class Tokens:
     """Who sees whom; the queries are R tokens, the keys all T."""
     kept: torch.Tensor | None
     """int64 [R], the tokens that go on after the attention; None means all."""
+    cache: KeyValueCache | None = None
+    """Holds keys and values of earlier tokens, which the queries also see, and takes in these."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,10 @@ class Block:
         qkv, thin[_QKV] = self._linear(product, _QKV, normed, adapter)
         if self._bias is not None:
             qkv.add_(self._bias)
-        attended = attention(*self._heads(qkv, tokens), tokens.pieces)
+        q, k, v = self._heads(qkv, tokens)
+        if tokens.cache is not None:
+            k, v = tokens.cache.extend(self._layer, k, v)
+        attended = attention(q, k, v, tokens.pieces)
         middle, thin[_O] = self._linear(product, _O, attended, adapter)
         middle.add_(x if tokens.kept is None else x[tokens.kept])
         normed = rms_norm(middle, self._middle_norm, eps)

@@ -10,7 +10,7 @@ apart (`trainer/packing.py`). Equal to `transformers`' models on the same effect
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from trainer.lora import LoraAdapter
 from trainer.models.attention import attention_pieces
 from trainer.models.block import Block, Products, Tokens
 from trainer.models.config import DecoderConfig
+from trainer.models.kv_cache import KeyValueCache
 from trainer.models.rms_norm import rms_norm, rms_norm_gradient
 from trainer.models.rope import RopeTables, inverse_frequencies, rope_tables
 from trainer.packing import Packed
@@ -87,7 +88,11 @@ class Decoder:
 
     @torch.no_grad()
     def hidden(
-        self, packed: Packed, adapter: LoraAdapter | None = None, rows: torch.Tensor | None = None
+        self,
+        packed: Packed,
+        adapter: LoraAdapter | None = None,
+        rows: torch.Tensor | None = None,
+        cache: KeyValueCache | None = None,
     ) -> torch.Tensor:
         """Final normalised hidden states.
 
@@ -95,11 +100,12 @@ class Decoder:
             packed: the tokens, their positions and who may attend to whom; T tokens.
             adapter: LoRA applied un-merged, or None for the bare base model.
             rows: int64 [R], distinct: the tokens whose states are wanted; None means all.
+            cache: of the tokens before these, which come out of its `packed`; takes them in.
 
         Returns:
             [R, hidden_size].
         """
-        x, whole = self._embedded(packed), self._whole(packed)
+        x, whole = self._embedded(packed), replace(self._whole(packed), cache=cache)
         for block in self._blocks[:-1]:
             x, _ = block.forward(x, whole, adapter)
         x, _ = self._blocks[-1].forward(x, self._trimmed(packed, whole, rows), adapter)
@@ -188,7 +194,7 @@ class Decoder:
         if rows is None:
             return whole
         pieces = attention_pieces(packed.mask[rows], self._dtype)
-        return Tokens(whole.tables, self._scaled(whole.tables[rows]), pieces, rows)
+        return Tokens(whole.tables, self._scaled(whole.tables[rows]), pieces, rows, whole.cache)
 
     def _scaled(self, tables: RopeTables) -> RopeTables:
         """For queries, which the attention wants times 1/√head_dim."""

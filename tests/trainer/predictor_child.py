@@ -1,0 +1,127 @@
+"""A home with versions of adapters, and the process that answers, as the daemon starts it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu.weights import FrozenWeights
+from trainer.lora import LoraAdapter
+from trainer.models.config import DecoderConfig
+from trainer.publishing import publish_version
+
+LABELS = ["now", "later", "mute"]
+
+
+def make_adapter(config: DecoderConfig, seed: int, **shape: Any) -> LoraAdapter:
+    """An adapter that changes much: lora_B at zero would change nothing."""
+    adapter = LoraAdapter(config, **{"rank": 4, "alpha": 8.0, "seed": seed, **shape})
+    adapter.randomise(torch.Generator().manual_seed(seed), 0.3)
+    return adapter
+
+
+def add_version(home: Path, number: int, model: str = "tiny", **shape: Any) -> str:
+    """Publish a random adapter on the model; the version's folder."""
+    weights = FrozenWeights.open(home / "models" / model / "weights.lorad")
+    config = DecoderConfig.from_json(weights.metadata["config"])
+    path = Path(f"adapters/1/versions/run-{number:08d}")
+    manifest = {"base_hash": weights.content_hash}
+    adapter = make_adapter(config, number, **shape)
+    publish_version(home, path, adapter, manifest, base_model=model, base_hash=weights.content_hash)
+    return str(path)
+
+
+def label_question(home: Path, version: str | None, *inputs: str, **changes: Any) -> dict[str, Any]:
+    """Without an id."""
+    asked = {"inputs": list(inputs), "labels": LABELS, "too_long": "refuse", "max_tokens": 256}
+    return {"op": "labels", **_head(home, version), **asked, "prior": None, **changes}
+
+
+def text_question(home: Path, version: str | None, text: str, **changes: Any) -> dict[str, Any]:
+    """Without an id; greedy."""
+    asked = {"messages": [{"role": "user", "content": text}], "temperature": 0.0, "top_p": 1.0}
+    asked |= {"max_tokens": 24, "stop": [], "seed": 0, "stream": False}
+    return {"op": "text", **_head(home, version), **asked, **changes}
+
+
+def _head(home: Path, version: str | None) -> dict[str, Any]:
+    manifest = json.loads((home / "models/tiny/manifest.json").read_text())
+    return {
+        "model": "tiny",
+        "base_hash": manifest["base_hash"],
+        "version": version,
+        "engine": {"engine": "torch_cpu", "threads": 1},
+    }
+
+
+class PredictorChild:
+    """A running `python -m trainer.predictor`."""
+
+    def __init__(self, home: Path, *options: str, **environment: str) -> None:
+        self.log = (home / "predictor.log").open("a+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trainer.predictor", str(home), "--nice", "0", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=os.environ | environment,
+        )
+        self._alarm = threading.Timer(120, self.process.kill)
+        self._alarm.daemon = True
+        self._alarm.start()
+        self._ids = itertools.count(1)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            yield json.loads(line)
+
+    def send(self, question: Mapping[str, Any]) -> int:
+        """Ask; the question's id."""
+        number = next(self._ids)
+        self.write(json.dumps({"id": number, **question}).encode() + b"\n")
+        return number
+
+    def write(self, some: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(some)
+        self.process.stdin.flush()
+
+    def until_over(self, number: int) -> list[dict[str, Any]]:
+        """The events of a question up to its last one."""
+        seen = []
+        for event in self:
+            if event.get("id") == number:
+                seen.append(event)
+                if event["event"] in ("answer", "refused", "cancelled"):
+                    return seen
+        raise AssertionError(f"no end of {number}; log:\n{self.log_text()}")
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The last event of a question."""
+        return self.until_over(self.send(question))[-1]
+
+    def end(self) -> tuple[int, list[dict[str, Any]]]:
+        """Close its standard input; its exit code, and what it still said."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.wait()
+
+    def wait(self) -> tuple[int, list[dict[str, Any]]]:
+        seen = list(self)
+        code = self.process.wait(timeout=60)
+        self._alarm.cancel()
+        return code, seen
+
+    def log_text(self) -> str:
+        self.log.seek(0)
+        return self.log.read()
