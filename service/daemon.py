@@ -21,6 +21,7 @@ from service.context import Context
 from service.door.connections import Connection
 from service.door.length import LengthCheck
 from service.door.listener import Listener, PortError
+from service.door.local_socket import LocalSocket, LocalSocketError, local_socket
 from service.durable import write_durably
 from service.eraser import Eraser
 from service.gates.gatekeeper import Gatekeeper
@@ -74,7 +75,7 @@ def serve(settings: Settings, limits: Limits, announce: Callable[[int, Path], No
     ``announce`` is called with the port and the token's file once requests are answered.
 
     Raises:
-        DaemonError: another daemon serves this home, or the port is taken.
+        DaemonError: another daemon serves this home, or the port or the socket is taken.
         service.secret_file.SecretFileError, storage.database.DatabaseFileError,
         storage.migrations.SchemaVersionError: what lies in the home can't be used.
     """
@@ -96,10 +97,16 @@ def serve(settings: Settings, limits: Limits, announce: Callable[[int, Path], No
         listener = Listener(settings.port)
     except PortError as error:
         raise DaemonError(str(error)) from None
+    local: LocalSocket | None = None
     try:
+        local = local_socket(settings.socket, home.socket)
         with Database(home.database) as database:
-            _serve(settings, limits, home, database, listener, announce)
+            _serve(settings, limits, home, database, listener, local, announce)
+    except LocalSocketError as error:
+        raise DaemonError(str(error)) from None
     finally:
+        if local is not None:
+            local.close()
         listener.close()
         lock.release()
 
@@ -110,6 +117,7 @@ def _serve(
     home: Home,
     database: Database,
     listener: Listener,
+    local: LocalSocket | None,
     announce: Callable[[int, Path], None],
 ) -> None:
     token = owner_token(home.token)
@@ -174,12 +182,19 @@ def _serve(
     try:
         with database.write() as session:
             history.add(session, "daemon-started", f"lorad {version} started")
-        listener.socket.listen(_BACKLOG)
-        started = {"port": listener.port, "pid": os.getpid(), "started_at": timestamp(now_ms())}
+        sockets = [listener.socket, *([local.socket] if local is not None else [])]
+        for one in sockets:
+            one.listen(_BACKLOG)
+        started = {
+            "port": listener.port,
+            "socket": None if local is None else str(local.path),
+            "pid": os.getpid(),
+            "started_at": timestamp(now_ms()),
+        }
         write_durably(home.daemon_file, json.dumps(started).encode())
         announce(listener.port, home.token)
         _keep_what_is_loaded()
-        server.run(sockets=[listener.socket])
+        server.run(sockets=sockets)
     finally:
         home.daemon_file.unlink(missing_ok=True)
         conductor.stop()

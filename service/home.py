@@ -39,8 +39,13 @@ class Home:
 
     @property
     def daemon_file(self) -> Path:
-        """Port, process and start of the daemon that serves this home now."""
+        """Port, socket, process and start of the daemon that serves this home now."""
         return self.path / "daemon.json"
+
+    @property
+    def socket(self) -> Path:
+        """The Unix socket of the daemon, unless LORAD_SOCKET names another."""
+        return self.path / "lorad.sock"
 
     @property
     def daemon_lock(self) -> Path:

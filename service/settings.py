@@ -26,6 +26,10 @@ class Settings(BaseSettings):
         description="The folder that holds everything lorad keeps.",
     )
     port: int = Field(default=8765, ge=0, le=65_535, description="On 127.0.0.1; 0: a free one.")
+    socket: str = Field(
+        default="",
+        description="Path of the Unix socket; empty: lorad.sock in the home; `none`: no socket.",
+    )
     engine: EngineName = Field(
         default="auto", description="What computes the frozen products of new runs."
     )

@@ -1,14 +1,18 @@
 """Speaking with the daemon of a home as its owner."""
 
-import json
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
+from service.cli.connection import address, http_client
 from service.cli.outcome import Exit, fail
 from service.home import Home
-from service.locks import is_held
 
-_TIMEOUT_SECONDS = 30.0
+if TYPE_CHECKING:
+    import httpx
 
 
 def get(home: Home, path: str) -> Any:
@@ -18,14 +22,18 @@ def get(home: Home, path: str) -> Any:
 
 def get_all(home: Home, path: str, noun: str, client: str | None = None) -> list[Any]:
     """Every item of the list at ``path``, page by page; ``client`` is whose, None: the owner's."""
-    found: list[Any] = []
     whose = "" if client is None else f"&client={quote(client, safe='')}"
+    return [item for page in pages(home, f"{path}?limit=200{whose}") for item in page[noun]]
+
+
+def pages(home: Home, path: str) -> Iterator[Any]:
+    """Every page of the list at ``path``, which has a query already."""
     cursor = ""
     while True:
-        page = get(home, f"{path}?limit=200{whose}{cursor}")
-        found += page[noun]
+        page = get(home, path + cursor)
+        yield page
         if page["next"] is None:
-            return found
+            return
         cursor = f"&cursor={page['next']}"
 
 
@@ -44,41 +52,56 @@ def delete(home: Home, path: str) -> Any:
     return _ask(home, "DELETE", path)
 
 
-def port(home: Home) -> int:
-    """The port of the daemon that serves this home; without one, ends the command."""
-    if not is_held(home.daemon_lock):
-        fail(f"no daemon serves {home.path}; start it with: lorad serve", Exit.NOT_REACHABLE)
+@contextmanager
+def session(home: Home) -> Iterator[httpx.Client]:
+    """A client for several requests; without a daemon, ends the command."""
+    import httpx
+
+    at = address(home)
     try:
-        return int(json.loads(home.daemon_file.read_bytes())["port"])
-    except (OSError, ValueError, KeyError) as error:
-        fail(f"the daemon of {home.path} does not answer: {error}", Exit.NOT_REACHABLE)
+        client = http_client(home, at)
+    except OSError as error:
+        not_answering(home, error)
+    with client:
+        try:
+            yield client
+        except httpx.HTTPError as error:
+            not_answering(home, error)
+
+
+def problem_of(response: httpx.Response) -> dict[str, Any]:
+    """The problem that an error's body is, or as much of one as can be made of it."""
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = None
+    return problem if isinstance(problem, dict) else {"detail": str(response.status_code)}
+
+
+def refused(response: httpx.Response) -> None:
+    """End the command with what the daemon says against the request, if it does."""
+    if not response.is_error:
+        return
+    problem = problem_of(response)
+    fields = "".join(f"\n  {one['field']} {one['message']}" for one in problem.get("errors", ()))
+    detail = problem.get("detail", response.status_code)
+    passes = response.status_code == 429 or response.status_code >= 500
+    fail(f"the daemon refused: {detail}{fields}", Exit.FAILED if passes else Exit.REFUSED)
+
+
+def not_answering(home: Home, error: Exception) -> NoReturn:
+    """End the command: the connection to the daemon broke."""
+    fail(f"the daemon of {home.path} does not answer: {error}", Exit.NOT_REACHABLE)
 
 
 def _ask(
-    home: Home, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    home: Home, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Any:
-    """What the daemon answers; without a daemon, or with an error, ends the command.
-
-    The token is sent only while a living process holds the home's daemon.lock: the port of a daemon
-    that is gone may belong to anybody by now.
-    """
-    import httpx  # here, so that the daemon, another command of this program, doesn't carry it
-
-    address = f"http://127.0.0.1:{port(home)}{path}"
+    """What the daemon answers; without a daemon, or with an error, ends the command."""
+    with session(home) as client:
+        response = client.request(method, path, json=body, headers=headers)
+    refused(response)
     try:
-        token = home.token.read_text().strip()
-        response = httpx.request(
-            method,
-            address,
-            headers={"Authorization": f"Bearer {token}"} | (headers or {}),
-            json=body,
-            timeout=_TIMEOUT_SECONDS,
-            trust_env=False,  # no proxy stands between a phone and itself
-        )
-        answer = response.json()
-    except (OSError, ValueError, httpx.HTTPError) as error:
-        fail(f"the daemon of {home.path} does not answer: {error}", Exit.NOT_REACHABLE)
-    if response.is_error:
-        fields = "".join(f"\n  {one['field']} {one['message']}" for one in answer.get("errors", ()))
-        fail(f"the daemon refused: {answer.get('detail', response.status_code)}{fields}")
-    return answer
+        return response.json()
+    except ValueError as error:
+        not_answering(home, error)

@@ -1,14 +1,14 @@
 """`lorad clients`: the apps that are paired, and taking away what they have."""
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
 from service.cli.client import delete, get, get_all, post
-from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
-from service.home import Home
+from service.cli.terminal import print_table
 
 app = typer.Typer(
     no_args_is_help=True, help="List the paired apps; revoke, renew or delete one. See: lorad pair"
@@ -20,17 +20,14 @@ NameArgument = Annotated[str, typer.Argument(help="The client's name; see: lorad
 @app.command("list")
 def list_clients(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """List the clients with their scopes and what they have used of their quotas."""
-    from rich.console import Console
-    from rich.table import Table
-
-    found = get_all(_home(home), "/v1/clients", "clients")
+    found = get_all(home_of(home), "/v1/clients", "clients")
     if json_output:
         print_json(found)
         return
-    table = Table("client", "scopes", "today", "bytes", "waiting", "paired")
+    rows = []
     for client in found:
         quotas, usage = client["quotas"], client["usage"]
-        table.add_row(
+        row = (
             client["name"],
             "revoked" if client["revoked"] else ", ".join(client["scopes"]),
             _of(usage["examples_today"], quotas["examples_per_day"]),
@@ -38,13 +35,14 @@ def list_clients(home: HomeOption = None, json_output: JsonOption = False) -> No
             _of(usage["pending"], quotas["most_pending"]),
             client["paired_at"][:10],
         )
-    Console().print(table)
+        rows.append(row)
+    print_table(("client", "scopes", "today", "bytes", "waiting", "paired"), rows)
 
 
 @app.command()
 def revoke(name: NameArgument, home: HomeOption = None, json_output: JsonOption = False) -> None:
     """Take a client's token away; its adapters and examples stay."""
-    answer = post(_home(home), f"{_path(name)}/revoke")
+    answer = post(home_of(home), f"{_path(name)}/revoke")
     if json_output:
         print_json(answer)
     else:
@@ -57,7 +55,7 @@ def revoke(name: NameArgument, home: HomeOption = None, json_output: JsonOption 
 @app.command()
 def rotate(name: NameArgument, home: HomeOption = None, json_output: JsonOption = False) -> None:
     """Give a client a new token and server key; the old ones stop at once."""
-    answer = post(_home(home), f"{_path(name)}/rotate")
+    answer = post(home_of(home), f"{_path(name)}/rotate")
     if json_output:
         print_json(answer)
         return
@@ -74,7 +72,7 @@ def delete_client(
     json_output: JsonOption = False,
 ) -> None:
     """Delete a client with all its adapters, versions and examples."""
-    place = _home(home)
+    place = home_of(home)
     client = get(place, _path(name))
     if not yes:
         size = client["usage"]["bytes"]
@@ -98,7 +96,3 @@ def _of(used: int, most: int | None) -> str:
 
 def _path(name: str) -> str:
     return f"/v1/clients/{quote(name, safe='')}"
-
-
-def _home(home: Any) -> Home:
-    return Home.at(settings_with(home=home).home)

@@ -9,6 +9,7 @@ import typer
 
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import Exit, fail, print_json
+from service.cli.terminal import print_table
 from service.engine_files import EngineFiles
 from service.home import Home
 from service.settings import Settings
@@ -72,20 +73,18 @@ def _demotions(place: Home, fingerprint: Any) -> list[dict[str, Any]]:
 
 
 def _print(said: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     if checks := said.get("checks"):
-        table = Table("self-test", "", "seconds", "cause", "remedy")
-        for check in checks:
-            table.add_row(
+        rows = [
+            (
                 check["name"],
                 "passed" if check["passed"] else "failed",
                 f"{check['seconds']:.1f}",
                 check["cause"] or "-",
                 check["remedy"] or "-",
             )
-        Console().print(table)
+            for check in checks
+        ]
+        print_table(("self-test", "", "seconds", "cause", "remedy"), rows)
     if "engine" in said:
         typer.echo(f"engine: {said['engine']}, form {said['form']}: {said['why']}")
         typer.echo(f"tested: {said['at']}{' (lorad doctor --again tests anew)' * said['cached']}")

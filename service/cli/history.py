@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import typer
 
 from service.cli.client import get
-from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.home import Home
 
@@ -31,7 +31,7 @@ def history(
     """Say what happened to all adapters and to the daemon, the newest first."""
     from storage.clients import OWNER
 
-    place = Home.at(settings_with(home=home).home)
+    place = home_of(home)
     found, older = _entries(place, _asked(name, kind or []), limit)
     if json_output:
         print_json(found)

@@ -14,6 +14,7 @@ from api_schemas.models import BaseModelInfo
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import Exit, fail, print_json
 from service.cli.precision import precision
+from service.cli.terminal import console, print_table
 from service.home import Home
 from service.models import ModelFolder
 
@@ -123,17 +124,13 @@ def add(
 @app.command("list")
 def list_models(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """List the installed base models."""
-    from rich.console import Console
-    from rich.table import Table
-
     folder = ModelFolder(Home.at(settings_with(home=home).home).models)
     models = [model.info() for model in folder.every()]
     if json_output:
         print_json([model.model_dump() for model in models])
         return
-    table = Table("name", "parameters", "format", "bytes each", "context", "base hash")
-    for model in models:
-        table.add_row(
+    rows = [
+        (
             model.name,
             f"{model.parameters:,}",
             _format_of(model),
@@ -141,7 +138,9 @@ def list_models(home: HomeOption = None, json_output: JsonOption = False) -> Non
             str(model.context_length),
             model.base_hash,
         )
-    Console().print(table)
+        for model in models
+    ]
+    print_table(("name", "parameters", "format", "bytes each", "context", "base hash"), rows)
 
 
 def _format_of(model: BaseModelInfo) -> str:
@@ -153,7 +152,6 @@ def _format_of(model: BaseModelInfo) -> str:
 
 def _watch(lines: IO[str], title: str, *, quiet: bool) -> dict[str, Any]:
     """Show the child's progress; return its last event that is no progress."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         Progress,
@@ -171,7 +169,7 @@ def _watch(lines: IO[str], title: str, *, quiet: bool) -> dict[str, Any]:
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True, quiet=quiet),
+        console=console(stderr=True, quiet=quiet),
     ) as bar:
         tasks: dict[str, TaskID] = {}
         for event in _events(lines):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from service.cli.outcome import Exit, fail
 from service.gates.limits import PREFIX, Limits
+from service.home import Home
 from service.settings import Settings
 
 HomeOption = Annotated[
@@ -26,6 +27,11 @@ def settings_with(**given: Any) -> Settings:
         first = error.errors()[0]
         name = "_".join(map(str, first["loc"]))
         fail(f"--{name} or LORAD_{name.upper()}: {first['msg']}", Exit.USAGE)
+
+
+def home_of(given: Path | None) -> Home:
+    """The home that ``--home`` names, or the environment."""
+    return Home.at(settings_with(home=given).home)
 
 
 def gate_limits() -> Limits:

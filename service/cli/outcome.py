@@ -14,6 +14,9 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     NOT_REACHABLE = 3
+    REFUSED = 4
+    """The daemon says no, or that there is no such thing: asked again it would say the same."""
+    INTERRUPTED = 130
 
 
 def fail(message: str, code: Exit = Exit.FAILED) -> NoReturn:

@@ -8,8 +8,9 @@ from urllib.parse import quote
 import typer
 
 from api_schemas.scopes import MEANINGS, PAGE, SCOPES
-from service.cli.client import delete, get, port, post
-from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.client import delete, get, post
+from service.cli.connection import address
+from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import fail, print_json
 from service.home import Home
 
@@ -72,7 +73,7 @@ def pair(
     Waits until the code was used; Ctrl-C withdraws it.
     """
     name, scopes = _the_page(name, scope) if page else _an_app(name, scope)
-    place = Home.at(settings_with(home=home).home)
+    place = home_of(home)
     quotas = {
         "examples_per_day": examples_per_day,
         "most_bytes": most_bytes,
@@ -85,7 +86,7 @@ def pair(
         "replace": replace or page,
     }
     made = post(place, "/v1/pairing-codes", body)
-    made["port"] = port(place)
+    made["port"] = address(place).port
     if json_output:
         print_json(made)
     else:

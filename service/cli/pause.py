@@ -1,15 +1,14 @@
 """`lorad pause` and `lorad resume`: the user's word over all training."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from service.cli.client import delete, put
-from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.cli.until import until
-from service.home import Home
 from service.nights.local_zone import local_zone
 
 
@@ -35,7 +34,7 @@ def pause(
 ) -> None:
     """Pause all training; the run that is being trained goes on later from where it was."""
     body = {"until": None if end is None else end.isoformat()}
-    answer = put(_home(home), "/v1/pause", body)
+    answer = put(home_of(home), "/v1/pause", body)
     if json_output:
         print_json(answer)
     elif answer["until"] is None:
@@ -47,12 +46,8 @@ def pause(
 
 def resume(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """End the pause of all training."""
-    answer = delete(_home(home), "/v1/pause")
+    answer = delete(home_of(home), "/v1/pause")
     if json_output:
         print_json(answer)
     else:
         typer.echo("Training isn't paused: it proceeds when windows and gates allow it.")
-
-
-def _home(home: Any) -> Home:
-    return Home.at(settings_with(home=home).home)

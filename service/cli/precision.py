@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli import terminal
 from service.cli.options import HomeOption, JsonOption, settings_with
 from service.cli.outcome import fail, print_json
 from service.home import Home
@@ -67,9 +68,7 @@ def _print_unmeasured(model: Manifest) -> None:
 
 
 def _print_record(name: str, record: PrecisionRecord) -> None:
-    from rich.console import Console
-
-    console = Console()
+    console = terminal.console()
     mix, texts = record.mix, record.calibration["texts"]
     budget = "no budget"
     if record.budget is not None:
@@ -80,14 +79,12 @@ def _print_record(name: str, record: PrecisionRecord) -> None:
         f"The adapter's gradients move by {mix.measured.change:.2g} (cosine "
         f"{mix.measured.cosine:.5f}), estimated {mix.estimate:.2g}; the worst tensor, "
         f"{mix.measured.worst_tensor}, by {mix.measured.worst_change:.2g}.",
-        highlight=False,
     )
     if mix.excess > 0:
         console.print(f"The budget asked for {mix.excess:.2g} more than the tolerance.")
     console.print(
         f"Measured on {texts['tokens']} tokens of {texts['file']}, one matrix at a time, against "
         "fp32 weights.",
-        highlight=False,
     )
     _print_kinds(console, record)
     _print_matrices(console, record)

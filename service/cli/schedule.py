@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from api_schemas.schedule import DAYS, Window
 from service.cli.client import get, put
-from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
-from service.home import Home
 
 
 def _hours(given: list[str]) -> list[str]:
@@ -67,7 +66,7 @@ def schedule(
 
     Windows that differ by day are set over HTTP: PUT /v1/schedule.
     """
-    place = Home.at(settings_with(home=home).home)
+    place = home_of(home)
     if hours:
         on = DAYS if days is None else days.split(",")
         windows = [_window(text, list(on)) for text in hours]

@@ -1,54 +1,19 @@
-"""`lorad status` and `lorad adapters`: what the daemon has and does."""
+"""`lorad status`: what the daemon is doing."""
 
 from typing import Any
 
 import typer
 
 from service.cli.client import get, get_all
-from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
-from service.home import Home
-
-
-def adapters(home: HomeOption = None, json_output: JsonOption = False) -> None:
-    """List the adapters of the running daemon."""
-    from rich.console import Console
-    from rich.table import Table
-
-    found = get_all(_home(home), "/v1/adapters", "adapters")
-    if json_output:
-        print_json(found)
-        return
-    table = Table(
-        "adapter",
-        "base model",
-        "rank",
-        "layers",
-        "examples",
-        "held out",
-        "new",
-        "active version",
-    )
-    for adapter in found:
-        counts, active = adapter["examples"], adapter["active_version"]
-        table.add_row(
-            adapter["name"],
-            adapter["base_model"],
-            str(adapter["rank"]),
-            "all" if adapter["top_layers"] is None else f"top {adapter['top_layers']}",
-            str(counts["train"]),
-            str(counts["holdout"]),
-            str(counts["pending"]),
-            "-" if active is None else str(active["number"]),
-        )
-    Console().print(table)
 
 
 def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """Say what the training of everybody's adapters is doing, or why it isn't training."""
     from storage.clients import OWNER
 
-    place = _home(home)
+    place = home_of(home)
     models = get(place, "/v1/models")["models"]
     device = get(place, "/v1/device")
     engine, memory = device["engine"], device["training_memory_bytes"]
@@ -97,7 +62,3 @@ def _training(adapter: dict[str, Any]) -> str:
     if run["loss"] is not None:
         words.append(f"loss {run['loss']:.3f}")
     return ", ".join(words)
-
-
-def _home(home: Any) -> Home:
-    return Home.at(settings_with(home=home).home)

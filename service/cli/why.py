@@ -2,15 +2,16 @@
 
 import time
 from datetime import datetime
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Any
 
 import typer
 
 from service.cli.client import get
-from service.cli.options import HomeOption, JsonOption, settings_with
+from service.cli.names import AdapterArgument, adapter_path
+from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.cli.status import engine_words
+from service.cli.terminal import print_table
 from service.home import Home
 
 _LOOKS = 16
@@ -18,17 +19,13 @@ _LOOK_SECONDS = 0.5
 
 
 def why(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="An adapter of yours, or another's: client/name.")
-    ],
+    name: AdapterArgument,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Say why an adapter is being trained, or why it isn't: its rule, its window, the gates."""
-    place = Home.at(settings_with(home=home).home)
-    client, slash, adapter = name.rpartition("/")
-    whose = f"?client={quote(client, safe='')}" if slash else ""
-    found = get(place, f"/v1/adapters/{quote(adapter, safe='')}{whose}")
+    place = home_of(home)
+    found = get(place, adapter_path(name))
     device = _device(place)
     if json_output:
         print_json({"adapter": found, "device": device})
@@ -68,19 +65,17 @@ def _facts(reason: dict[str, Any]) -> list[str]:
 
 
 def _print_gates(gates: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("gate", "", "reading", "limit", "why")
-    for gate in gates:
-        table.add_row(
+    rows = [
+        (
             gate["name"],
             "open" if gate["open"] else "closed",
             _value(gate["reading"], gate["unit"]),
             _value(gate["limit"], gate["unit"]),
             gate["reason"],
         )
-    Console().print(table)
+        for gate in gates
+    ]
+    print_table(("gate", "", "reading", "limit", "why"), rows)
 
 
 def _value(value: Any, unit: str | None) -> str:

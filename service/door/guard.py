@@ -18,6 +18,7 @@ PUBLIC_PATHS = frozenset({"/docs", "/healthz", "/v1/hello", "/v1/pair", *PAGE_FI
 """What is answered without a token."""
 
 _OWN_SITES = frozenset({"none", "same-origin"})
+_OVER_SOCKET = frozenset({"localhost"})
 _BODY_TYPES = frozenset({"application/json", "application/x-ndjson"})
 
 CALLER = "lorad.caller"
@@ -25,7 +26,10 @@ CALLER = "lorad.caller"
 
 
 class Guard:
-    """Lets requests through that name ``127.0.0.1:port`` or ``localhost:port`` and have a token."""
+    """Lets requests through that name ``127.0.0.1:port`` or ``localhost:port`` and have a token.
+
+    Over the Unix socket, which no web page can reach, ``localhost`` alone will do.
+    """
 
     def __init__(
         self, app: ASGIApp, authenticator: Authenticator, port: int, penalty: Penalty
@@ -42,7 +46,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        reason = self._foreign(headers)
+        server = scope.get("server")
+        over_socket = server is not None and server[1] is None
+        reason = self._foreign(headers, _OVER_SOCKET if over_socket else frozenset())
         if reason is not None:
             await problem_response(403, reason)(scope, receive, send)
             return
@@ -76,10 +82,11 @@ class Guard:
             return None
         return self._authenticator.caller(given[0].encode("latin-1"))
 
-    def _foreign(self, headers: Headers) -> str | None:
+    def _foreign(self, headers: Headers, more: frozenset[str]) -> str | None:
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or hosts[0] not in self._hosts:
-            return f"the Host header must be one of {', '.join(sorted(self._hosts))}"
+        known = self._hosts | more
+        if len(hosts) != 1 or hosts[0] not in known:
+            return f"the Host header must be one of {', '.join(sorted(known))}"
         if headers.getlist("origin") not in ([], [f"http://{hosts[0]}"]):
             return "requests from web pages of another origin (by their Origin header) are refused"
         if not set(headers.getlist("sec-fetch-site")) <= _OWN_SITES:

@@ -13,15 +13,18 @@ from tests.service.apps import pair
 from tests.service.daemon import ROOT, Daemon, add_stand_in_model
 
 
-def lorad(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "service.cli.main", *arguments],
-        env=os.environ | {"LORAD_HOME": str(home), "PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-    )
+def lorad(
+    *arguments: str, home: Path, stdin: Path = Path(os.devnull), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    with stdin.open("rb") as source:
+        return subprocess.run(
+            [sys.executable, "-m", "service.cli.main", *arguments],
+            env=os.environ | {"LORAD_HOME": str(home), "PYTHONPATH": str(ROOT)} | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=source,
+        )
 
 
 def test_status_and_adapters_of_a_running_daemon(shared: Daemon) -> None:
@@ -51,7 +54,7 @@ def test_why_names_the_rule_the_window_and_the_gates(shared: Daemon) -> None:
     found = json.loads(lorad("why", "why-app/theirs", "--json", home=shared.home).stdout)
     assert found["adapter"]["why"]["rule"] == "no-examples"
     assert all(gate["open"] for gate in found["device"]["gates"]), "it had them looked at"
-    assert lorad("why", "theirs", home=shared.home).returncode == 1
+    assert lorad("why", "theirs", home=shared.home).returncode == 4
     assert lorad("why", home=shared.home).returncode == 2
 
 

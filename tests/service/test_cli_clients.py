@@ -57,7 +57,7 @@ def test_a_person_pairs_an_app(daemon: Daemon) -> None:
         "most_pending": 100_000,
     }
     again = lorad("pair", "notes", "--scope", "train", home=daemon.home)
-    assert again.returncode == 1
+    assert again.returncode == 4
     assert "already" in again.stderr
 
 
@@ -97,7 +97,7 @@ def test_revoke_and_rotate(daemon: Daemon) -> None:
         assert app.http.get("/v1/client").status_code == 401
     assert "revoked" in lorad("clients", "list", home=daemon.home).stdout
     refused = lorad("clients", "rotate", "notes", home=daemon.home)
-    assert (refused.returncode, "revoked" in refused.stderr) == (1, True)
+    assert (refused.returncode, "revoked" in refused.stderr) == (4, True)
 
 
 def test_what_is_wrong_on_the_command_line_is_said(shared: Daemon) -> None:
@@ -105,10 +105,10 @@ def test_what_is_wrong_on_the_command_line_is_said(shared: Daemon) -> None:
         (("pair", "notes"), 2, "--scope"),
         (("pair", "notes", "--scope", "dance"), 2, "status:read"),
         (("pair", "notes", "--scope", "train", "--most-bytes", "-1"), 2, "most-bytes"),
-        (("pair", "Not A Name", "--scope", "train"), 1, "body.name"),
-        (("pair", "owner", "--scope", "train"), 1, "body.name"),
-        (("clients", "revoke", "nobody"), 1, "no client of that name"),
-        (("clients", "revoke", "owner"), 1, "owner"),
+        (("pair", "Not A Name", "--scope", "train"), 4, "body.name"),
+        (("pair", "owner", "--scope", "train"), 4, "body.name"),
+        (("clients", "revoke", "nobody"), 4, "no client of that name"),
+        (("clients", "revoke", "owner"), 4, "owner"),
     ):
         answer = lorad(*arguments, home=shared.home)
         assert answer.returncode == code, answer.stderr
@@ -126,8 +126,8 @@ def test_deleting_asks_first(daemon: Daemon) -> None:
         assert deleted.returncode == 0, deleted.stderr
         assert app.http.get("/v1/client").status_code == 401
     again = lorad("clients", "delete", "notes", "--yes", home=daemon.home)
-    assert (again.returncode, "no client" in again.stderr) == (1, True)
+    assert (again.returncode, "no client" in again.stderr) == (4, True)
     owner = lorad("clients", "delete", "owner", "--yes", home=daemon.home)
-    assert owner.returncode == 1
+    assert owner.returncode == 4
     assert "Traceback" not in owner.stderr
     assert daemon.http.get("/v1/client").status_code == 200

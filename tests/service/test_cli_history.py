@@ -41,7 +41,7 @@ def test_everyones_by_default_and_one_apps_by_its_name(ready: Daemon) -> None:
     assert [line.split()[3] for line in of_one.splitlines()] == ["mail/own:"]
     assert "nothing" in lorad("history", "own", home=ready.home).stdout  # the owner has none
     unknown = lorad("history", "nobody/own", home=ready.home)
-    assert unknown.returncode == 1
+    assert unknown.returncode == 4
     assert "there is no client of that name" in unknown.stderr
 
 

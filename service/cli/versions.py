@@ -1,0 +1,138 @@
+"""`lorad versions` and `lorad export`: the results of trainings, and taking one along."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.client import delete, get, pages, refused, session
+from service.cli.names import AdapterArgument, adapter_path
+from service.cli.options import HomeOption, JsonOption, home_of
+from service.cli.outcome import Exit, fail, print_json
+from service.cli.terminal import print_table
+from service.cli.version_words import measured, number, share
+from service.cli.whole_file import whole_file
+from service.home import Home
+
+_SHOWN = 20
+
+
+class AdapterFormat(StrEnum):
+    """The formats in which a version can be taken along."""
+
+    PEFT = "peft"
+
+
+def versions(
+    name: AdapterArgument,
+    version: Annotated[
+        int | None, typer.Argument(metavar="NUMBER", help="Show this one with its measurements.")
+    ] = None,
+    remove: Annotated[
+        int | None, typer.Option("--delete", min=1, help="Delete this version and its files.")
+    ] = None,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """List an adapter's versions, newest first, or show or delete one."""
+    place = home_of(home)
+    if remove is not None:
+        answer = delete(place, adapter_path(name, f"/versions/{remove}"))
+        if json_output:
+            print_json(answer)
+        else:
+            typer.echo(f"version {remove} of {name} is deleted with its files.")
+    elif version is not None:
+        found = get(place, adapter_path(name, f"/versions/{version}"))
+        if json_output:
+            print_json(found)
+        else:
+            _show(found)
+    else:
+        _list(place, name, json_output)
+
+
+def export(
+    name: AdapterArgument,
+    file: Annotated[Path, typer.Argument(help="Where to; whatever is there is replaced.")],
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="Default: the active version.")
+    ] = None,
+    adapter_format: Annotated[
+        AdapterFormat, typer.Option("--format", help="peft: a zip that PEFT loads.")
+    ] = AdapterFormat.PEFT,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Write a version's files to FILE, readable by you alone."""
+    place = home_of(home)
+    if version is None:
+        active = get(place, adapter_path(name))["active_version"]
+        if active is None:
+            fail(f"{name} has no active version; --version names another one", Exit.REFUSED)
+        version = int(active["number"])
+    path = adapter_path(name, f"/versions/{version}/download", format=adapter_format.value)
+    size = 0
+    with session(place) as http, http.stream("GET", path) as response:
+        if response.is_error:
+            response.read()
+            refused(response)
+        try:
+            with whole_file(file) as out:
+                for part in response.iter_bytes():
+                    size += out.write(part)
+        except OSError as error:
+            fail(f"{file} can't be written: {error.strerror}")
+    told = {"version": version, "format": adapter_format.value, "file": str(file), "bytes": size}
+    if json_output:
+        print_json(told)
+    else:
+        typer.echo(f"version {version} of {name} is in {file} ({size:,} bytes).")
+
+
+def _list(home: Home, name: str, json_output: bool) -> None:
+    listed = pages(home, adapter_path(name, "/versions", limit=100))
+    found = [one for page in listed for one in page["versions"]]
+    if json_output:
+        print_json({"versions": found})
+        return
+    if not found:
+        typer.echo(f"{name} has no version yet; lorad why {name} says what it waits for")
+        return
+    rows = [_row(one) for one in found[:_SHOWN]]
+    titles = ("version", "", "from", "held out", "right before", "after", "loss before", "after")
+    print_table(titles, rows)
+    if len(found) > _SHOWN:
+        typer.echo(f"and {len(found) - _SHOWN} older ones; --json names all")
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    metrics = one["metrics"]
+    before, after = metrics["before"], metrics["after"]
+    loss = "label_nll" if after.get("label_nll") is not None else "loss"
+    return (
+        str(one["number"]),
+        "active" if one["active"] else one["verdict"],
+        one["created_at"][:10],
+        str(metrics["holdout"]),
+        share(before.get("accuracy")),
+        share(after.get("accuracy")),
+        number(before.get(loss)),
+        number(after.get(loss)),
+    )
+
+
+def _show(one: dict[str, Any]) -> None:
+    active = ", active" if one["active"] else ""
+    typer.echo(f"version {one['number']} of run {one['run']}{active}: {one['verdict']}")
+    typer.echo(f"  {one['verdict_reason']}")
+    for line in measured(one["metrics"]):
+        typer.echo(f"  {line}")
+    if not one["exact_resume"]:
+        typer.echo(f"  not the very same run throughout: {one['exact_resume_reason']}")
+    if one["seen_deleted"]:
+        typer.echo(f"  {one['seen_deleted']} examples that it has seen are deleted since")
+    typer.echo(f"  base model {one['base_hash']}")
