@@ -1,5 +1,9 @@
 """Base models that are installed on this phone."""
 
+from typing import Literal
+
+from pydantic import Field
+
 from api_schemas.base import Answer
 
 
@@ -19,9 +23,20 @@ class BaseModelInfo(Answer):
     context_length: int
 
 
-class ModelList(Answer):
-    """Installed base models by name."""
+class AdapterAsModel(Answer):
+    """An adapter in OpenAI's words: its name is a ``model`` of `POST /v1/chat/completions`."""
 
+    id: str
+    object: Literal["model"] = "model"
+    created: int = Field(description="Seconds since 1970 UTC.")
+    owned_by: str = Field(description="The client whose adapter it is.")
+
+
+class ModelList(Answer):
+    """Installed base models by name; ``object`` and ``data`` are the list that OpenAI's have."""
+
+    object: Literal["list"] = "list"
+    data: list[AdapterAsModel] = Field(description="The client's adapters, by name.")
     models: list[BaseModelInfo]
 
 

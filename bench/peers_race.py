@@ -18,7 +18,7 @@ from typing import Any
 from bench.peers_contestants import CONTESTANTS
 from bench.peers_result import Race, Record
 from bench.peers_settings import Setting
-from service.runs.worker_process import ALLOCATOR
+from service.child_process import ALLOCATOR
 
 ROOT = Path(__file__).resolve().parents[1]
 _SECONDS_TO_END = 5

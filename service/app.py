@@ -13,6 +13,7 @@ from fastapi import FastAPI, Security
 from fastapi.security import HTTPBearer
 
 from api_schemas.examples import PostedExample, PostedExamples
+from api_schemas.openai import ChatChunk, OpenAIProblem
 from api_schemas.problems import Problem
 from service.clients.auth import Authenticator
 from service.context import Context
@@ -31,9 +32,11 @@ from service.routes import (
     examples,
     history,
     models,
+    openai,
     page,
     pairing,
     pause,
+    predictions,
     restart,
     run_events,
     runs,
@@ -48,6 +51,9 @@ REQUEST_THREADS = READERS_MOST - 4
 (the supervisor's, the eraser's) need the rest; further requests wait for a thread, not for a
 reader, and so never fail for want of one."""
 
+_SCHEMAS = (Problem, PostedExample, PostedExamples, OpenAIProblem, ChatChunk)
+"""Those that the document points to and FastAPI doesn't put into it."""
+
 _BEARER = HTTPBearer(auto_error=False, description="The guard checks it before any route.")
 
 
@@ -61,7 +67,7 @@ class LoradApp(FastAPI):
         with self._making:
             if self.openapi_schema is None:
                 document = super().openapi()
-                add_schemas(document, Problem, PostedExample, PostedExamples)
+                add_schemas(document, *_SCHEMAS)
                 add_answers_to_parameters(document)
                 add_scopes(document)
             assert self.openapi_schema is not None
@@ -99,6 +105,8 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         restart,
         run_events,
         versions,
+        predictions,
+        openai,
         pairing,
         clients,
         deletion,

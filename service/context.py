@@ -17,6 +17,7 @@ from service.eraser import Eraser
 from service.home import Home
 from service.models import ModelFolder
 from service.nights.conductor import Conductor
+from service.predictions.desk import PredictionDesk
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
 from service.sensors.sensors import Sensors
@@ -39,6 +40,7 @@ class Context:
     sensors: Sensors
     eraser: Eraser
     feed: RunFeed
+    predictions: PredictionDesk
     server_keys: ServerKeys
     desk: PairingDesk = field(default_factory=PairingDesk)
     penalty: Penalty = field(default_factory=Penalty)

@@ -33,6 +33,7 @@ from service.models import ModelFolder
 from service.nights.chooser import NightChooser
 from service.nights.conductor import Conductor
 from service.nights.moment import Moments
+from service.predictions.desk import PredictionDesk
 from service.runs.old_manifests import remove_labels
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
@@ -58,14 +59,16 @@ class DaemonError(Exception):
 class Server(uvicorn.Server):
     """uvicorn's, which would wait for open event streams when it is told to stop."""
 
-    def __init__(self, feed: RunFeed, config: uvicorn.Config) -> None:
-        """Serve, and end the streams of ``feed`` when told to stop."""
+    def __init__(self, feed: RunFeed, desk: PredictionDesk, config: uvicorn.Config) -> None:
+        """Serve, and end the streams of ``feed`` and ``desk`` when told to stop."""
         super().__init__(config)
         self._feed = feed
+        self._desk = desk
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop."""
         self._feed.closing = True
+        self._desk.closing = True
         super().handle_exit(sig, frame)
 
 
@@ -130,7 +133,8 @@ def _serve(
     feed = RunFeed()
     moments, sensors, gatekeeper = Moments(), Sensors(settings, home), Gatekeeper(limits)
     chooser = NightChooser(settings, home, models, moments, gatekeeper)
-    supervisor = Supervisor(settings, home, database, feed, chooser)
+    desk = PredictionDesk(settings, home, limits)
+    supervisor = Supervisor(settings, home, database, feed, chooser, desk)
     conductor = Conductor(
         database,
         supervisor,
@@ -153,12 +157,14 @@ def _serve(
         sensors,
         eraser,
         feed,
+        desk,
         ServerKeys(master_key(home.server_key), listener.port),
     )
     version = metadata.version("lorad")
     app = create_app(context, authenticator, listener.port, version)
     server = Server(
         feed,
+        desk,
         uvicorn.Config(
             app,
             http=Connection,
@@ -176,6 +182,7 @@ def _serve(
     )
     eraser.remove_folders()
     remove_labels(home)
+    desk.start()
     supervisor.start()
     eraser.start()
     conductor.start()
@@ -198,6 +205,7 @@ def _serve(
     finally:
         home.daemon_file.unlink(missing_ok=True)
         conductor.stop()
+        desk.stop()
         supervisor.stop()
         eraser.stop()
         _log.info("the daemon has ended")

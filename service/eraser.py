@@ -202,6 +202,9 @@ class Eraser:
         """Whether a worker may still write there: one of ours, or one an earlier daemon left."""
         training = self._supervisor.adapter_in_training
         if training is None:
+            if self._supervisor.cohabitant.holds_lock:  # so nobody else does
+                self._supervisor.cohabitant.forget()
+                return False
             return is_held(self._home.worker_lock)
         return f"adapters/{training}" in paths
 

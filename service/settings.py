@@ -86,10 +86,34 @@ class Settings(BaseSettings):
         le=600,
         description="How long the worker may take for its last checkpoint when the daemon stops.",
     )
+    predict_while_training: Literal["refuse", "serve"] = Field(
+        default="refuse",
+        description="What becomes of predictions while a run trains: `refuse` them with 503, or "
+        "let its worker `serve` them between two steps, if they are of the same base model.",
+    )
+    predict_idle_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        le=86_400,
+        description="Without a prediction for so long, the process that predicts ends, and gives "
+        "its memory back.",
+    )
+    predict_seconds: float = Field(
+        default=300.0,
+        gt=0,
+        le=3600,
+        description="How long an answer, or the next piece of a streamed one, may take before the "
+        "process that predicts is ended.",
+    )
     worker_module: str = Field(
         default="trainer.worker",
         pattern=r"^[A-Za-z_][\w.]*$",
         description="The program that trains, as a Python module; tests put a stand-in here.",
+    )
+    predictor_module: str = Field(
+        default="trainer.predictor",
+        pattern=r"^[A-Za-z_][\w.]*$",
+        description="The program that predicts, as a Python module; tests put a stand-in here.",
     )
 
     @property

@@ -23,6 +23,17 @@ def labels_of(session: Session, adapter_id: int, ids: Sequence[int]) -> dict[int
     return found
 
 
+def latest_labels(session: Session, adapter_id: int, *, limit: int) -> list[str]:
+    """The labels of the adapter's last ``limit`` kept examples, the oldest first."""
+    rows = session.exec(
+        select(Example.label)
+        .where(Example.adapter_id == adapter_id, Example.status != "expired")
+        .order_by(col(Example.id).desc())
+        .limit(limit)
+    ).all()
+    return [label for label in reversed(rows) if label is not None]
+
+
 def with_other_labels(
     session: Session, adapter_id: int, labels: Sequence[str], *, limit: int
 ) -> tuple[int, list[tuple[str, int]]]:

@@ -85,8 +85,9 @@ def problem_response(
     detail: str,
     errors: Iterable[FieldError] = (),
     headers: Mapping[str, str] | None = None,
+    **members: Any,
 ) -> Response:
-    """The response that carries a problem."""
+    """The response that carries a problem; ``members`` are further ones of its own."""
     problem = Problem(
         title=http.HTTPStatus(status).phrase,
         status=status,
@@ -95,7 +96,7 @@ def problem_response(
     )
     left_out = None if problem.errors else {"errors"}
     return JSONResponse(
-        problem.model_dump(exclude=left_out, exclude_none=True),
+        problem.model_dump(exclude=left_out, exclude_none=True) | members,
         status,
         headers=headers,
         media_type=MEDIA_TYPE,

@@ -101,6 +101,13 @@ class Lorad:
         which = {"all": "true"} if external_id is None else {"external_id": external_id}
         return self.request("DELETE", f"{_path(adapter)}/examples?{urlencode(which)}")
 
+    def predict(self, adapter: str, *inputs: str, **options: Any) -> Any:
+        """Ask for the labels of up to 100 texts; options are ``prior`` and ``version``.
+
+        The first answer may take some seconds: give `Lorad` a ``timeout`` above its 30.
+        """
+        return self.request("POST", f"{_path(adapter)}/predict", {"inputs": inputs, **options})
+
     def train(self, adapter: str, **training: Any) -> Any:
         """Ask for a training; the answer is its run."""
         body = {"training": training} if training else {}

@@ -22,7 +22,8 @@ _MEANINGS = {
     422: "Fields can't be accepted; `errors` names them.",
     428: "The header If-Match is needed here.",
     429: "Too much for now: `Retry-After` says for how many seconds.",
-    503: "The database refused; nothing was changed. Try again.",
+    502: "The process that predicts has failed.",
+    503: "The database refused, and nothing was changed; or nobody can predict now. Try again.",
     507: "The disk is full; nothing was changed.",
 }
 

@@ -7,7 +7,9 @@ import time
 from sqlalchemy.exc import DatabaseError
 
 from service.home import Home
+from service.predictions.events import is_of_question
 from service.runs.adoption import AdoptionError, adopt
+from service.runs.cohabitant import Cohabitant
 from service.runs.hang import HangWatch
 from service.runs.progress import Progress
 from service.runs.run_end import KILLED
@@ -34,9 +36,20 @@ class Attendance:
     """Listens to the worker of one run until it closes its end."""
 
     def __init__(
-        self, database: Database, home: Home, feed: RunFeed, run: Run, watch: HangWatch
+        self,
+        database: Database,
+        home: Home,
+        feed: RunFeed,
+        run: Run,
+        watch: HangWatch,
+        cohabitant: Cohabitant,
     ) -> None:
-        """Go on from the progress in the run's row; ``watch`` is told of every sign of life."""
+        """Go on from the progress in the run's row; ``watch`` is told of every sign of life.
+
+        The ``cohabitant`` gets each line of the worker that is about a prediction, and is told when
+        no more are to come.
+        """
+        self._cohabitant = cohabitant
         self._database = database
         self._home = home
         self._feed = feed
@@ -92,6 +105,9 @@ class Attendance:
             log_unexpected(_log, f"run {self._run_id}", error)
 
     def _hear(self, line: bytes) -> None:
+        if is_of_question(line):
+            self._cohabitant.worker_said(line)
+            return
         event = parse(line)
         if event.run != self._run_id:
             _log.warning("run %d: an event of run %d", self._run_id, event.run)
@@ -99,6 +115,7 @@ class Attendance:
         self._watch.heard(event)
         if isinstance(event, VersionReady):
             self._write_progress(now=True, last=True)
+            self._cohabitant.worker_ended()  # whoever sees the run completed finds the child
             self._adopt(event.path)
         else:
             self._take(event)

@@ -37,6 +37,7 @@ class HangWatch:
         self._duty = self._least_duty = 1.0
         self._silent = 0.0
         self._listening = True
+        self._answering = False
 
     def heard(self, event: Event) -> None:
         """Take in what the worker has said."""
@@ -60,6 +61,11 @@ class HangWatch:
         with self._guard:
             self._listening = listening
 
+    def answer(self, answering: bool) -> None:
+        """Whether a prediction was asked of the worker: its time is not that of a step."""
+        with self._guard:
+            self._answering = answering
+
     def set_duty(self, duty: float) -> None:
         """From now on the worker computes this share of the time, and rests the other."""
         with self._guard:
@@ -74,7 +80,7 @@ class HangWatch:
     def look(self, seconds: float) -> str | None:
         """Count ``seconds`` since the last look; in words why it hangs, if it does."""
         with self._guard:
-            if not self._listening:
+            if not self._listening or self._answering:
                 return None
             self._silent += seconds
             if self._silent < self._limit():

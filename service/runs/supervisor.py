@@ -23,11 +23,13 @@ from sqlmodel import Session
 from service.engine_files import EngineFiles
 from service.home import Home
 from service.locks import is_held
+from service.predictions.answering_worker import AnsweringWorker
 from service.runs.adoption import adopt_orphans
 from service.runs.attendance import Attendance
 from service.runs.backoff import waits
 from service.runs.checkpoints import newest_checkpoint
 from service.runs.chooser import Chooser
+from service.runs.cohabitant import Cohabitant, Nobody
 from service.runs.engine_watch import Ended, EngineWatch
 from service.runs.hang import HangWatch
 from service.runs.run_closing import finish, settle
@@ -71,9 +73,16 @@ class Supervisor:
     """Trains the queued runs of a home, one after the other, until `stop`."""
 
     def __init__(
-        self, settings: Settings, home: Home, database: Database, feed: RunFeed, chooser: Chooser
+        self,
+        settings: Settings,
+        home: Home,
+        database: Database,
+        feed: RunFeed,
+        chooser: Chooser,
+        cohabitant: Cohabitant | None = None,
     ) -> None:
-        """Bind to a home; `start` begins."""
+        """Bind to a home; `start` begins. The ``cohabitant`` makes room for each training."""
+        self.cohabitant = cohabitant or Nobody()
         self._chooser = chooser
         self._settings = settings
         self._home = home
@@ -205,12 +214,14 @@ class Supervisor:
                 run = self._claim()
             except DatabaseError as error:
                 _log.error("the queue can't be read: %s", error.orig)
+                self.cohabitant.room_again()
                 self._wake.wait(_DATABASE_RETRY_SECONDS)
                 continue
             if run is not None:
                 self._train_or_fail(run)
                 self._let_go()
             else:
+                self.cohabitant.room_again()
                 self._wake.wait(self._look_again)
 
     def _claim(self) -> Run | None:
@@ -220,6 +231,7 @@ class Supervisor:
         if choice.run_id is None and choice.adapter_id is None:
             self.waiting_because = choice.because
             return None
+        self.cohabitant.make_room()
         if is_held(self._home.worker_lock):
             self.waiting_because = self._who_holds_the_lock()
             self._look_again = _LOCK_POLL_SECONDS
@@ -285,7 +297,7 @@ class Supervisor:
         self._finish(run.id, end)
 
     def _start_worker(self, run: Run) -> WorkerProcess | None:
-        read_spec(self._home, run.id)
+        base_hash = read_spec(self._home, run.id).get("model", {}).get("base_hash")
         self._engine_watch.before_start()
         with self._guard:
             assert self._current is not None
@@ -295,15 +307,20 @@ class Supervisor:
             self._current.watch = HangWatch(self._settings.hang_seconds)
             if self._duty < 1:
                 self._tell_duty(self._current)
-            return self._current.worker
+            worker, watch = self._current.worker, self._current.watch
+        self.cohabitant.worker_began(AnsweringWorker(worker, watch, base_hash))
+        return worker
 
     def _attend(self, worker: WorkerProcess, run: Run) -> RunEnd:
         assert self._current is not None
         assert self._current.watch is not None
         watch = self._current.watch
-        attendance = Attendance(self._database, self._home, self._feed, run, watch)
+        attendance = Attendance(self._database, self._home, self._feed, run, watch, self.cohabitant)
         _log.info("run %d: worker %d started", run.id, worker.pid)
-        exit_code = attendance.attend(worker)
+        try:
+            exit_code = attendance.attend(worker)
+        finally:
+            self.cohabitant.worker_ended()
         with self._guard:
             assert self._current is not None
             self._current.worker = None

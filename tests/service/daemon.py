@@ -84,6 +84,7 @@ class Daemon:
         *,
         program: Sequence[str] = SERVE,
         worker: str = "tests.service.stand_in_worker",
+        predictor: str = "tests.service.stand_in_predictor",
         environment: dict[str, str] | None = None,
     ) -> None:
         self.home = home
@@ -95,6 +96,7 @@ class Daemon:
             "LORAD_HOME": str(home),
             "LORAD_PORT": "0",
             "LORAD_WORKER_MODULE": worker,
+            "LORAD_PREDICTOR_MODULE": predictor,
             "LORAD_STOP_SECONDS": "10",
             "LORAD_THREADS": "1",
             "LORAD_SENSORS": "fake",
@@ -158,6 +160,10 @@ class Daemon:
     def script(self, **changes: Any) -> None:
         """What the stand-in worker shall do."""
         (self.home / "script.json").write_text(json.dumps(changes))
+
+    def predictor(self, **changes: Any) -> None:
+        """How the stand-in predictor shall misbehave."""
+        (self.home / "predictor.json").write_text(json.dumps(changes))
 
     def path(self, rest: str = "", name: str | None = None) -> str:
         return f"/v1/adapters/{name or self.name}{rest}"

@@ -14,7 +14,12 @@ LABEL = "canary-label"
 BODIES: dict[str, Any] = {
     "POST /v1/adapters": {"name": "new", "base_model": "tiny"},
     "POST /v1/adapters/{name}/examples": {"input": "hello", "label": LABEL},
+    "POST /v1/adapters/{name}/predict": {"input": "hello"},
     "POST /v1/adapters/{name}/runs": {},
+    "POST /v1/chat/completions": {
+        "model": "no-such-thing",
+        "messages": [{"role": "user", "content": "hello"}],
+    },
     "PATCH /v1/adapters/{name}": {"max_tokens": 100},
     "PATCH /v1/clients/{name}": {},
     "POST /v1/pair": {"code": "00000000"},

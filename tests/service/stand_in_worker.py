@@ -7,6 +7,9 @@ try again), or an exit code. With ``npu``, a fingerprint, it is as if it compute
 leaves the mark of the engine in use, and suffers only if the engine isn't demoted there. Its log
 has a line of the halvings and of each duty that it was told.
 
+Predictions that are asked of it are answered between steps as the stand-in predictor does, and
+after ``predict_seconds``.
+
 Like the real one it takes worker.lock, reads the spec and its texts, leaves a checkpoint every five
 steps, goes on from the newest, obeys SIGTERM and the end of its standard input, looks which of its
 examples are gone when something comes there, and publishes a version folder by renaming it.
@@ -21,11 +24,13 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 from storage import examples
 from storage.database import Database
+from tests.service.stand_in_predictor import answers
 
 ENGINE = {"requested": "auto", "engine": "stand_in", "why": "a test", "threads": 1}
 DEFAULTS: dict[str, Any] = {
@@ -47,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "damaged_version": False,
     "deaf": False,
     "leave_child": False,
+    "predict_seconds": 0.0,
     "die_after_version": False,
 }
 
@@ -60,6 +66,7 @@ class Worker:
         self.checkpoints = home / "runs" / str(run_id) / "checkpoints"
         self.stop: str | None = None
         self.look = threading.Event()
+        self.questions: deque[dict[str, Any]] = deque()
         self.forgotten: dict[int, int] = {}
         self.engine = ENGINE
         self.mark = home / "engine/in-use.json"
@@ -100,6 +107,8 @@ class Worker:
             for line in sys.stdin:
                 if line == "examples\n":
                     self.look.set()
+                elif line.startswith("predict "):
+                    self.questions.append(json.loads(line.removeprefix("predict ")))
                 else:
                     print(line.strip(), file=sys.stderr, flush=True)
             self.stop = self.stop or "daemon gone"
@@ -107,6 +116,17 @@ class Worker:
         signal.signal(signal.SIGTERM, signal.SIG_IGN if self.script["deaf"] else on_term)
         if not self.script["deaf"]:
             threading.Thread(target=watch, daemon=True).start()
+
+    def answer(self) -> None:
+        """Answer what was asked since the last step."""
+        while self.questions:
+            question = self.questions.popleft()
+            if "cancel" in question:
+                continue
+            print(f"question {question['id']}", file=sys.stderr, flush=True)
+            time.sleep(self.script["predict_seconds"])
+            for event, fields in answers(question, lambda: False):
+                self.say(event, id=question["id"], **fields)
 
     def suffer(self, step: int) -> None:
         """Be killed, crash, fail or hang at the step that the script names."""
@@ -174,6 +194,7 @@ class Worker:
                 self.checkpoint(step - 1)
                 self.say("stopped", step=step - 1, reason=self.stop)
                 return 75
+            self.answer()
             time.sleep(self.script["step_seconds"])
             self.suffer(step)
             if self.script["fail_at"] == step:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from api_schemas import adapters, clients, examples
+from api_schemas import adapters, clients, examples, openai, predictions
 from api_schemas.problems import FieldError, Problem
 from api_schemas.scopes import MEANINGS
 from service.clients import pairing
 from service.door import body_limit, connections, cursors, idempotency, problems, strict_json
+from service.predictions import waiting_line
 from service.routes import examples as example_routes
 from service.runs import run_feed
 from service.runs.verdict import LEAST_HOLDOUT
@@ -87,6 +88,12 @@ LIMITS = {
     "connections in all (a new one then closes the one idle longest)": (
         connections.MOST_CONNECTIONS
     ),
+    "inputs of one prediction": predictions.MOST_INPUTS,
+    "tokens of an answer in text": predictions.MOST_NEW_TOKENS,
+    "`stop` texts of an answer": predictions.MOST_STOPS,
+    "messages of a chat": openai.MOST_MESSAGES,
+    "predictions of one client that wait": waiting_line.MOST_WAITING_A_CLIENT,
+    "predictions that wait in all": waiting_line.MOST_WAITING,
     "event streams of one client": run_feed.STREAMS_A_CLIENT,
     "event streams in all": run_feed.STREAMS_MOST,
     "events kept of a run for `Last-Event-ID`": run_feed.RING_EVENTS,

@@ -22,6 +22,10 @@ def document(shared: Daemon) -> dict[str, Any]:
     return answer
 
 
+PROBLEM = {"/v1/chat/completions": "OpenAIProblem"}
+"""The schema of an operation's problems, where it has more members than others."""
+
+
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -76,13 +80,15 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("DELETE", "/v1/adapters/{name}"),
         ("DELETE", "/v1/clients/{name}"),
         ("GET", "/v1/erasures/{erasure_id}"),
+        ("POST", "/v1/adapters/{name}/predict"),
+        ("POST", "/v1/chat/completions"),
     }
     for method, path, operation in operations(document):
         problems = {
             status
             for status, response in operation["responses"].items()
             if response.get("content", {}).get("application/problem+json")
-            == {"schema": {"$ref": "#/components/schemas/Problem"}}
+            == {"schema": {"$ref": f"#/components/schemas/{PROBLEM.get(path, 'Problem')}"}}
         }
         expected = {"401", "403", "422", "503"}
         expected |= {"404"} if "{" in path else set()
@@ -206,6 +212,9 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         use("GET", "/v1/adapters/{name}/versions")
         use("GET", "/v1/adapters/{name}/versions/{number}")
         use("GET", "/v1/adapters/{name}/versions/{number}/download")
+        use("POST", "/v1/adapters/{name}/predict", json={"input": "hello"})
+        chat = {"model": "phone", "messages": [{"role": "user", "content": "hello"}]}
+        use("POST", "/v1/chat/completions", json=chat)
         use_deletions(use)
         assert daemon.http.get("/openapi.json").status_code == 200
         assert used == {(method, path) for method, path, _ in operations(document)}

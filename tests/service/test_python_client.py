@@ -20,7 +20,14 @@ from tests.service.daemon import Daemon
 from tests.service.impostor import Behaviour, Impostor, http_answer, true_proof
 
 CANARY = "canary-7c21"
-SCOPES = ["examples:write", "status:read", "adapters:manage", "train", "adapters:download"]
+SCOPES = [
+    "examples:write",
+    "status:read",
+    "adapters:manage",
+    "train",
+    "predict",
+    "adapters:download",
+]
 
 
 def pairing_code(daemon: Daemon, name: str = "mail", scopes: list[str] = SCOPES) -> str:
@@ -55,6 +62,9 @@ def test_an_app_from_its_pairing_to_its_adapter(daemon: Daemon) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert lorad.run(run["id"])["version"] == 1
+        said = lorad.predict("inbox", "see you later", "are you there now?", prior=False)
+        assert said["version"] == 1
+        assert [one["label"] for one in said["predictions"]] == ["later", "now"]
         archive = zipfile.ZipFile(io.BytesIO(lorad.download("inbox", 1)))
         assert "adapter_config.json" in archive.namelist()
         with pytest.raises(LoradError) as refused:

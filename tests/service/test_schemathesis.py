@@ -48,6 +48,7 @@ models = { values = ["tiny"] }
 "query.external_id" = { dictionary = "own_ids", probability = 0.8 }
 "header.If-Match" = { dictionary = "tags", probability = 0.9 }
 "body.base_model" = { dictionary = "models", probability = 0.8 }
+"body.model" = { dictionary = "names", probability = 0.8 }
 
 [[operations]]
 include-method = ["POST", "PATCH", "PUT"]
@@ -102,6 +103,13 @@ SAFE = ("--exclude-path", "/v1/client/rotate")  # the token that all other reque
 
 
 @pytest.fixture
+def daemon(home: Path) -> Iterator[Daemon]:
+    """One whose worker predicts while it trains."""
+    with Daemon(home, environment={"LORAD_PREDICT_WHILE_TRAINING": "serve"}) as daemon:
+        yield daemon
+
+
+@pytest.fixture
 def seeded(daemon: Daemon) -> Iterator[Daemon]:
     """A daemon with adapters, runs in several states, a version, and another client."""
     daemon.create_adapter("phone")
@@ -118,6 +126,9 @@ def seeded(daemon: Daemon) -> Iterator[Daemon]:
     assert daemon.http.delete(daemon.path("/examples/1")).status_code == 200  # an erasure
     pair(daemon, "mail")
     daemon.wait_until_ended(daemon.train("phone"))
+    assert (
+        daemon.http.post(daemon.path("/predict", "phone"), json={"input": "x"}).status_code == 200
+    )
     daemon.script(steps=100_000, step_seconds=0.05)
     for name in ("second", "gone-1", "gone-2", "gone-3"):
         daemon.train(name)

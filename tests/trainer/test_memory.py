@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.runs.worker_process import ALLOCATOR
+from service.child_process import ALLOCATOR
 from tests.trainer.workers import Worker, run_to_the_end, write_spec
 
 ALL_LABELS_256 = [(256, 255)] * 4

@@ -1,0 +1,1 @@
+"""Predictions: who is asked, in which order, and what becomes of it."""

@@ -1,0 +1,114 @@
+"""The child that predicts, from the daemon's end of its pipes."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from service.child_process import ChildProcess
+from service.home import Home
+from service.predictions.events import Event, EventError, Failed, Ready, parse
+from service.predictions.question import line_of
+from service.settings import Settings
+
+LOG_NAME = "predictor.log"
+MOST_LOG_BYTES = 1024 * 1024
+
+_REAPED_SECONDS = 5.0
+_RETRY_SECONDS = 2
+
+_log = logging.getLogger("lorad.predictor")
+
+
+class Gone:
+    """What answered has ended: the ``status`` and words that the question under way gets."""
+
+    def __init__(self, why: str, status: int = 503, retry_seconds: int = _RETRY_SECONDS) -> None:
+        """``retry_seconds``: when to ask again, of a 503."""
+        self.why = why
+        self.status = status
+        self.retry_seconds = retry_seconds
+
+
+class PredictorProcess(ChildProcess):
+    """A running ``python -m trainer.predictor``, which dies with the thread that starts it.
+
+    It is started through `npu.with_parent`: however the daemon ends, nothing of it is left.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        home: Home,
+        deliver: Callable[["PredictorProcess", Event | Gone], None],
+    ) -> None:
+        """Start it; what it says is given to ``deliver``, in a thread of its own, at last `Gone`.
+
+        Raises:
+            OSError: it can't be started.
+        """
+        log = home.path / LOG_NAME
+        if log.is_file() and log.stat().st_size > MOST_LOG_BYTES:
+            log.unlink()
+        super().__init__(
+            "predictor",
+            "npu.with_parent",
+            [str(os.getpid()), settings.predictor_module, str(home.path)],
+            log,
+        )
+        self._deliver = deliver
+        self.ready = False
+        """Whether it has said that it listens, and so holds worker.lock."""
+        self.gone = False
+        """Whether it has closed its end."""
+        self._reader = threading.Thread(target=self._listen, name="lorad-predictor", daemon=True)
+        self._reader.start()
+
+    def ask(self, message: dict[str, Any]) -> None:
+        """Send a question, or what is to become of one. Never waits."""
+        self.tell(line_of(message))
+
+    def done(self) -> None:
+        """The question is over."""
+
+    def give_up(self) -> None:
+        """Kill it: it doesn't heed what it is told."""
+        self.kill()
+
+    def end(self, kill_after: float) -> bool:
+        """End it in order, or after so many seconds by SIGKILL; whether it is gone then."""
+        self.ask_to_stop(kill_after)
+        if self.wait(kill_after + _REAPED_SECONDS) is None:
+            return False
+        self._reader.join(_REAPED_SECONDS)
+        self.close()
+        return True
+
+    def _listen(self) -> None:
+        failure: str | None = None
+        for line in self.lines():
+            try:
+                event = parse(line)
+            except EventError as error:
+                _log.error("the predictor said what is not an event: %s", error)
+                failure = "it said what this daemon doesn't understand; its log says more"
+                self.kill()  # whoever waits for the answer would wait in vain
+                continue
+            if isinstance(event, Ready):
+                self.ready = True
+            if isinstance(event, Failed):
+                failure = event.error
+            self._deliver(self, event)
+        self.gone = True
+        self._deliver(self, self._end(failure))
+
+    def _end(self, failure: str | None) -> Gone:
+        code = self.wait(_REAPED_SECONDS)
+        if failure is not None:
+            return Gone(f"the process that predicts has failed: {failure}", 502)
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return Gone(f"the process that predicts was killed by {name}; ask again")
+        return Gone(f"the process that predicts has ended with {code}; {LOG_NAME} says more", 502)
