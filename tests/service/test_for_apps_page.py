@@ -194,8 +194,9 @@ def test_the_shell_runs_as_it_stands(named: Daemon, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     assert '"name":"outbox"' in done.stdout
     last = done.stdout[done.stdout.rindex('{"name":"outbox"') :]
-    counts = json.loads(last)["examples"]
+    counts = json.JSONDecoder().raw_decode(last)[0]["examples"]
     assert counts["train"] + counts["holdout"] == 3
+    assert last.count('"probability":0.7,"labels"') == 2
 
 
 def test_every_block_is_run_or_said_not_to_be() -> None:
