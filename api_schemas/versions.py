@@ -19,6 +19,12 @@ class Measures(BaseModel):
     accuracy: float | None = Field(default=None, ge=0, le=1)
 
 
+class OriginalMeasures(Measures):
+    """The version on the base model as it was before it was kept in few bits."""
+
+    reason: str | None = Field(default=None, description="Why nothing was measured.")
+
+
 class Metrics(BaseModel):
     """A version's measurements, all on the same holdout rows."""
 
@@ -29,6 +35,10 @@ class Metrics(BaseModel):
     before: Measures = Field(description="The base model.")
     after: Measures = Field(description="The base model with this version.")
     active: Measures | None = Field(default=None, description="The version active before.")
+    original_base: OriginalMeasures | None = Field(
+        default=None,
+        description="With this version on the base model's original, where apps outside load it.",
+    )
     majority_accuracy: float | None = Field(default=None, ge=0, le=1)
     recency_prior_accuracy: float | None = Field(default=None, ge=0, le=1)
 

@@ -35,8 +35,7 @@ from trainer.calibration.options import (
 )
 from trainer.durable import published
 from trainer.models.base_model import BaseModel
-from trainer.models.gguf_model import read_gguf_model
-from trainer.models.huggingface import read_huggingface_model
+from trainer.models.origin import origin_sha256, read_model
 from trainer.tokens import ChatTokenizer
 from trainer.weight_plan import (
     DEFAULT_FORMAT,
@@ -92,15 +91,15 @@ def add_model(
             "letter or digit"
         )
     found = find_source(source)
-    is_folder = found.path.is_dir()
-    model = read_huggingface_model(found.path) if is_folder else read_gguf_model(found.path)
+    model = read_model(found.path)
+    origin = {"path": str(found.path.resolve()), "sha256": origin_sha256(found.path)}
     final = home / "models" / name
     _remove_abandoned(final.parent)
     manifest: dict[str, Any] = {}
     try:
         with published(final) as folder:
             manifest = _write_model(
-                folder, model, name, found.name, format, progress or _no_progress
+                folder, model, name, found.name, origin, format, progress or _no_progress
             )
     except FileExistsError:
         existing: dict[str, Any] = json.loads((final / "manifest.json").read_text(encoding="utf-8"))
@@ -149,6 +148,7 @@ def _write_model(
     model: BaseModel,
     name: str,
     source: str,
+    origin: Mapping[str, str],
     format: FormatChoice | AutoFormat,
     progress: Progress,
 ) -> dict[str, Any]:
@@ -208,6 +208,7 @@ def _write_model(
         "formats": format_shares((formats[source.name], source.shape) for source in matrices),
         "matrix_formats": formats,
         "source": source,
+        "origin": origin,
         "parameters": model.parameters,
         "context_length": model.config.max_position_embeddings,
         "vocab_size": model.config.vocab_size,

@@ -54,6 +54,13 @@ def published(final: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def remove_unfinished(*parents: Path) -> None:
+    """Remove what a killed process left half-written where it `published`."""
+    for parent in parents:
+        for folder in parent.glob(".tmp-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def file_sha256(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:

@@ -37,9 +37,6 @@ def publish_version(
     path: Path,
     adapter: LoraAdapter,
     manifest: Mapping[str, Any],
-    *,
-    base_model: str,
-    base_hash: str,
 ) -> None:
     """Write the version's folder `home / path`; it survives a power cut when this returns.
 
@@ -49,13 +46,12 @@ def publish_version(
     """
     final = home / path
     ensure_folder(final.parent, home)
+    base = {key: manifest[key] for key in ("base_model", "base_hash")}
     with published(final) as folder:
-        write_peft_folder(folder, adapter, base_model=base_model, base_hash=base_hash)
+        write_peft_folder(folder, adapter, **base)
         # Where GGUF can't express it, whoever asks for that file is told so; it is a version.
         with contextlib.suppress(GGUFExportError):
-            lora = GGUFLora.of_peft_folder(
-                folder, adapter.config, base_model=base_model, base_hash=base_hash
-            )
+            lora = GGUFLora.of_peft_folder(folder, adapter.config, **base)
             with (folder / GGUF_FILE).open("wb") as file:
                 lora.write(file)
         files = {file.name: file_sha256(file) for file in sorted(folder.iterdir())}

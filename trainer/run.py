@@ -20,6 +20,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from trainer.checkpoint import Checkpoint, finish_replacing, load_newest_checkpo
 from trainer.checkpointing import Checkpointing
 from trainer.dataset import TokenExample, batch_ids
 from trainer.determinism import be_deterministic
-from trainer.durable import ensure_folder
+from trainer.durable import ensure_folder, remove_unfinished
 from trainer.environment import first_difference
 from trainer.evaluate import Evaluation, evaluate
 from trainer.halving import halved_intervals
@@ -39,6 +40,7 @@ from trainer.methods.method import Method
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.optimizer import Optimizer, learning_rate_at
+from trainer.original_base import Original, measured_on_original
 from trainer.publishing import check_worth_publishing, publish_version
 from trainer.run_adapter import active_adapter, fresh_adapter
 from trainer.run_engine import RunEngine
@@ -104,19 +106,14 @@ class Run:
             RunError, UnchangedError, ValueError, FloatingPointError: the run has failed.
             OSError: a checkpoint or the version can't be written; what was there before stays.
         """
-        self._remove_unfinished_folders()
+        # this process holds the only worker's lock
+        remove_unfinished(self._checkpoints, (self.home / self._version).parent)
+        finish_replacing(self._checkpoints)
         if not (self.home / self._version).exists():
             self._produce_version()
         ensure_folder((self.home / self._version).parent, self.home)
         self._emit("version", {"path": str(self._version)})
         shutil.rmtree(self._checkpoints, ignore_errors=True)
-
-    def _remove_unfinished_folders(self) -> None:
-        """What a killed worker left half-written; this process holds the only worker's lock."""
-        for folder in (self._checkpoints, (self.home / self._version).parent):
-            for unfinished in folder.glob(".tmp-*"):
-                shutil.rmtree(unfinished, ignore_errors=True)
-        finish_replacing(self._checkpoints)
 
     def _produce_version(self) -> None:
         self._emit("phase", {"phase": "loading"})
@@ -129,10 +126,13 @@ class Run:
         check_worth_publishing(self.adapter, self.step)
         self._emit("phase", {"phase": "evaluating_after"})
         after = self._measure(self.adapter, self.examples.data.holdout)
+        self._emit("phase", {"phase": "evaluating_original"})
+        measure = partial(self._measure, self.adapter, self.examples.data.holdout)
+        original = measured_on_original(self.home, self.spec, self.plan, measure)
         self._emit("phase", {"phase": "exporting"})
         self._heed_deletions(unasked=True)
         self._stop_if_asked()
-        self._publish(after.only(self.examples.data.holdout))
+        self._publish(after.only(self.examples.data.holdout), original)
 
     def _load(self) -> None:
         spec = self.spec
@@ -264,7 +264,10 @@ class Run:
             self._emit("engine", self.engine.said())
 
     def _measure(
-        self, adapter: LoraAdapter | None, examples: Mapping[int, TokenExample]
+        self,
+        adapter: LoraAdapter | None,
+        examples: Mapping[int, TokenExample],
+        original: Original | None = None,
     ) -> Evaluation:
         began = time.monotonic()
 
@@ -280,12 +283,12 @@ class Run:
 
         self._heed_deletions()
         return evaluate(
-            self.decoder,
+            self.decoder if original is None else original.decoder,
             adapter,
             examples,
             self._answers,
             progress,
-            tokens_at_once=self.plan.amounts.evaluation_tokens,
+            tokens_at_once=(original or self.plan.amounts).evaluation_tokens,
             logit_rows=self.plan.amounts.scored_rows,
         )
 
@@ -366,7 +369,7 @@ class Run:
         self._emit("checkpoint", {"step": self.step})
         self._emit("engine", self.engine.said())
 
-    def _publish(self, after: Evaluation) -> None:
+    def _publish(self, after: Evaluation, original: Evaluation | str) -> None:
         data, spec = self.examples.data, self.spec
         manifest = version_manifest(
             spec,
@@ -374,6 +377,7 @@ class Run:
             before=self._before or Evaluation([]),
             active=self._active,
             after=after,
+            original=original,
             forgotten=self.examples.forgotten,
             steps=self.step,
             exact_resume_reason=self._exact_reason,
@@ -383,14 +387,7 @@ class Run:
             validation=self.validation.report(data),
             seconds=self._seconds(),
         )
-        publish_version(
-            self.home,
-            self._version,
-            self.adapter,
-            manifest,
-            base_model=spec.model_name,
-            base_hash=spec.base_hash,
-        )
+        publish_version(self.home, self._version, self.adapter, manifest)
 
     def _environment(self) -> dict[str, Any]:
         return self.engine.environment(self.plan.amounts.numbers())

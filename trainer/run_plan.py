@@ -38,8 +38,11 @@ class RunPlan:
             + sum(len(answer) - 1 for answer in label_answers.values()),
             examples=len(spec.train_example_ids) + len(spec.holdout_example_ids),
         )
+        self.work = work
         budget = None if spec.memory_mb is None else spec.memory_mb * MIB
         choices = Choices(spec.training.micro_batch_tokens, spec.training.recompute)
+        self.budget = budget
+        """Bytes that the process may take; None: not bounded."""
         self.amounts: Amounts = plan(work, budget, choices, halvings)
         self.without_halvings: Amounts = plan(work, budget, choices)
         self.predicted = predicted(work, self.amounts)

@@ -24,6 +24,7 @@ def version_manifest(
     before: Evaluation,
     active: Evaluation | None,
     after: Evaluation,
+    original: Evaluation | str,
     forgotten: Mapping[int, int],
     steps: int,
     exact_resume_reason: str | None,
@@ -41,6 +42,8 @@ def version_manifest(
         before: the scores of the bare base on the rows of `data.holdout`.
         active: the same of the version that was active when the run began, if there was one.
         after: the same of the new adapter.
+        original: the same of it on the base model as it was before lorad kept it in few bits, or
+            why that isn't known.
         forgotten: after how many steps the run forgot an example that was deleted, by id.
         steps: taken.
         exact_resume_reason: why it isn't the run that one process would have made, if it isn't.
@@ -75,6 +78,7 @@ def version_manifest(
             "before": before.summary(labels),
             "after": after.summary(labels),
             "active": None if active is None else active.summary(labels),
+            "original_base": _on_original(original, labels),
             **_priors(spec, data),
         },
         "holdout_rows": [
@@ -93,6 +97,14 @@ def version_manifest(
         ],
         "cut_example_ids": sorted(data.cut),
     }
+
+
+def _on_original(
+    original: Evaluation | str, labels: Mapping[int, str]
+) -> dict[str, float | str | None]:
+    if isinstance(original, str):
+        return {**Evaluation([]).summary(labels), "reason": original}
+    return {**original.only(labels).summary(labels), "reason": None}
 
 
 def _priors(spec: RunSpec, data: Dataset) -> dict[str, float | None]:

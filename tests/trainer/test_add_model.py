@@ -364,7 +364,7 @@ def test_an_unexpected_fault_is_still_one_event(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("trainer.add_model.read_huggingface_model", broken)
+    monkeypatch.setattr("trainer.add_model.read_model", broken)
     before = signal.getsignal(signal.SIGTERM)
     mask = os.umask(0o077)
     try:

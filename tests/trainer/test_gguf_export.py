@@ -221,6 +221,16 @@ def test_settings_that_it_cannot_express_are_refused_by_name(
         as_bytes(tmp_path, adapter)
 
 
+def test_a_whole_number_as_alpha_is_written_as_a_fraction(llama: Member, tmp_path: Path) -> None:
+    """As any other type it ends llama.cpp's process."""
+    adapter = make_adapter(llama, rank=2)
+    write_peft_folder(tmp_path, adapter, **BASE)
+    expected = as_bytes(tmp_path, adapter)
+    settings = json.loads((tmp_path / CONFIG_FILE).read_text())
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(settings | {"lora_alpha": 6}))
+    assert as_bytes(tmp_path, adapter) == expected
+
+
 def test_an_alpha_that_llama_cpp_would_take_for_none_is_refused(
     llama: Member, tmp_path: Path
 ) -> None:
@@ -298,7 +308,7 @@ def published(llama: Member, tmp_path: Path) -> Path:
     model.mkdir(parents=True)
     (model / "manifest.json").write_text(json.dumps(manifest))
     base = {"base_model": "member", "base_hash": manifest["base_hash"]}
-    publish_version(tmp_path, VERSION, make_adapter(llama, rank=2), base, **base)
+    publish_version(tmp_path, VERSION, make_adapter(llama, rank=2), base)
     return tmp_path
 
 
@@ -336,7 +346,7 @@ def test_an_adapter_that_gguf_cannot_express_is_a_version_all_the_same(
     llama: Member, tmp_path: Path
 ) -> None:
     adapter = LoraAdapter(llama.config, rank=2, alpha=1e-50)
-    publish_version(tmp_path, VERSION, adapter, {}, **BASE)
+    publish_version(tmp_path, VERSION, adapter, BASE)
     files = json.loads((tmp_path / VERSION / "version.json").read_text())["files"]
     assert files.keys() == {"README.md", CONFIG_FILE, TENSOR_FILE}
     assert not (tmp_path / VERSION / GGUF_FILE).exists()

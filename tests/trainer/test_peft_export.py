@@ -37,7 +37,8 @@ def test_the_zip_changes_the_logits_as_ours_does(
     adapter = LoraAdapter(member.config, alpha=6.0, **ADAPTERS[settings])
     adapter.randomise(torch.Generator().manual_seed(1), 0.1)
     version = Path("adapters/1/versions/run-00000001")
-    publish_version(tmp_path, version, adapter, {}, base_model="tiny", base_hash="sha256:0")
+    base = {"base_model": "tiny", "base_hash": "sha256:0"}
+    publish_version(tmp_path, version, adapter, base)
     with (
         zip_files([tmp_path / version / name for name in PEFT_FILES], tmp_path) as file,
         zipfile.ZipFile(file) as archive,

@@ -46,9 +46,8 @@ def adapter() -> LoraAdapter:
 
 
 def publish(home: Path) -> None:
-    publish_version(
-        home, Path(VERSION), adapter(), {"run_id": 1}, base_model="tiny", base_hash="sha256:0"
-    )
+    manifest = {"run_id": 1, "base_model": "tiny", "base_hash": "sha256:0"}
+    publish_version(home, Path(VERSION), adapter(), manifest)
 
 
 def check_versions(record: Record, folder: Path) -> int:
@@ -86,7 +85,16 @@ def test_a_version_is_whole_or_absent_and_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "forgotten",
-    ["version.json", "adapter_model.safetensors", ".tmp-run", "versions", "1", "adapters", "home"],
+    [
+        "version.json",
+        "adapter_model.safetensors",
+        "adapter.gguf",
+        ".tmp-run",
+        "versions",
+        "1",
+        "adapters",
+        "home",
+    ],
 )
 def test_the_shim_bites_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str

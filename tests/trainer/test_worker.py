@@ -31,6 +31,7 @@ def test_a_run_publishes_a_measured_version(home: Path) -> None:
         "evaluating_before",
         "training",
         "evaluating_after",
+        "evaluating_original",
         "exporting",
     ]
     steps = step_numbers(events)
