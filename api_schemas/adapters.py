@@ -13,6 +13,8 @@ from api_schemas.versions import Version
 
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_MAX_TOKENS = 1024
+DEFAULT_KEEP_VERSIONS = 5
+"""Enough to go back by some nights; of SmolLM2-135M at rank 8 they take 50 MB."""
 
 Target = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -54,13 +56,23 @@ Fixed = Annotated[SkipJsonSchema[Any], BeforeValidator(_is_fixed)]
 
 
 class Retention(Request):
-    """How long and how many examples are kept; the text of the others is erased by itself."""
+    """How long and how many examples are kept, and how many versions; the others go by themselves.
+
+    Of an example that goes the text is erased.
+    """
 
     keep_days: int | None = Field(
         default=None, ge=1, le=3650, description="Days since an example came; null: no bound."
     )
     max_examples: int | None = Field(
         default=None, ge=1, le=1_000_000, description="The newest are kept; null: no bound."
+    )
+    keep_versions: int | None = Field(
+        default=DEFAULT_KEEP_VERSIONS,
+        ge=1,
+        le=1000,
+        description="The newest versions are kept, and whatever their age the active one and those "
+        "that an unfinished run has to do with; null: no bound.",
     )
 
 

@@ -38,6 +38,11 @@ class NightOptions(Request):
         description="It is due with fewer, too, once one has waited this many days.",
     )
     minutes: int = Field(default=120, ge=1, le=1440, description="Of training in one night.")
+    warm_start: bool = Field(
+        default=False,
+        description="Nightly runs begin with the active version, if there is one, instead of with "
+        "a fresh adapter.",
+    )
 
 
 class Why(Answer):

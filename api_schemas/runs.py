@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from api_schemas.base import Answer, Request, Timestamp
+from api_schemas.base import LARGEST_ID, Answer, Request, Timestamp
 from api_schemas.training import TrainingOptions
 
 RunStatus = Literal[
@@ -31,6 +31,11 @@ class RunRequest(Request):
         description="Pass those gates that may be passed; needs the scope train:override.",
     )
     training: TrainingOptions | None = None
+    warm_start: bool | Annotated[int, Field(ge=1, le=LARGEST_ID)] = Field(
+        default=False,
+        description="Begin with the adapter of a version instead of a fresh one: true: of the "
+        "active one; a number: of that one.",
+    )
 
 
 class Setbacks(Answer):
@@ -52,6 +57,9 @@ class Run(Answer):
     when: Literal["now", "window"] = Field(description="`window`: it proceeds only in windows.")
     override: bool = Field(description="It passes those gates that may be passed.")
     asked_by: Literal["request", "night"] = Field(description="What made it.")
+    warm_start: int | None = Field(
+        description="The number of the version that it began with; null: with a fresh adapter."
+    )
     wanted: Literal["pause", "cancel", "resume"] | None = Field(
         description="Asked of it while its worker is still at work; done at the next step's end."
     )

@@ -54,21 +54,47 @@ class EngineSwitch(Answer):
     why: str
 
 
+class Imported(Answer):
+    """Where an imported version comes from, as its own files say."""
+
+    base_model: str | None = Field(description="What its adapter_config.json calls its base.")
+    base_known: bool = Field(
+        description="Whether the files name the base by its hash, as those that lorad made do; "
+        "false: only the names and shapes of the tensors were compared."
+    )
+    dtype: str = Field(description="Of its tensors; they are kept as fp32.")
+
+
 class Version(Answer):
     """A finished adapter and what became of it."""
 
     number: int
-    run: int
+    run: int | None = Field(description="The run that made it; null: it was imported.")
+    imported: Imported | None = Field(description="Null: a run made it.")
+    warm_start: int | None = Field(
+        description="The number of the version that its run began with; null: with a fresh adapter."
+    )
     created_at: Timestamp
-    verdict: Literal["promoted", "rejected", "insufficient"]
+    verdict: Literal["promoted", "rejected", "insufficient", "imported"] = Field(
+        description="lorad itself activates what is promoted, and nothing else. imported: it has "
+        "not been measured."
+    )
     verdict_reason: str
     active: bool
+    activated_at: Timestamp | None = Field(description="When it last became active.")
+    activated_by: str | None = Field(
+        description="The client that decided so; null: lorad did, because it was promoted."
+    )
+    files_gone: bool = Field(
+        description="Its files are missing from the home folder: it can be neither activated, nor "
+        "downloaded, nor begun with."
+    )
     metrics: Metrics
     base_hash: str
-    exact_resume: bool
+    exact_resume: bool | None = Field(description="Null: no run made it.")
     exact_resume_reason: str | None = Field(description="Why it isn't the same run any more.")
     engine_switches: list[EngineSwitch] = Field(description="Where an engine was given up.")
-    engine: dict[str, Any]
+    engine: dict[str, Any] | None = Field(description="Null: no run made it.")
     seen_deleted: int = Field(
         description="Examples it was trained or measured on that are deleted or expired since."
     )

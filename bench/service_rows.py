@@ -16,8 +16,8 @@ from typing import Any
 from sqlalchemy import insert
 
 from service.home import Home
-from service.runs.adoption import MANIFEST_NAME
 from service.runs.run_spec import SPEC_NAME
+from service.versions.files import MANIFEST_NAME
 from storage import examples
 from storage.database import BUSY_TIMEOUT_MS, Database
 from storage.split import split_of, text_hash

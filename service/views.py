@@ -12,8 +12,10 @@ from api_schemas.nights import NightOptions, Why
 from api_schemas.runs import Run as RunAnswer
 from api_schemas.runs import Setbacks
 from api_schemas.training import TrainingOptions
-from api_schemas.versions import Metrics, VersionDetail
+from api_schemas.versions import Imported, Metrics, VersionDetail
 from api_schemas.versions import Version as VersionAnswer
+from service.home import Home
+from service.versions.files import are_gone
 from storage import example_labels, runs, versions
 from storage.examples import Counts
 from storage.tables import Adapter, Example, Run, Version
@@ -30,7 +32,9 @@ def instant(moment: datetime) -> str:
     return timestamp(int(moment.timestamp() * 1000))
 
 
-def adapter_answer(session: Session, row: Adapter, counts: Counts, why: Why) -> AdapterAnswer:
+def adapter_answer(
+    session: Session, home: Home, row: Adapter, counts: Counts, why: Why
+) -> AdapterAnswer:
     """An adapter with its examples counted, its unfinished run and its active version."""
     run = runs.unfinished(session, row.id)
     training = run is not None and run.status == "running"
@@ -50,7 +54,11 @@ def adapter_answer(session: Session, row: Adapter, counts: Counts, why: Why) -> 
         too_long=row.too_long,
         training=TrainingOptions.model_validate(row.training),
         night=NightOptions.model_validate(row.night),
-        retention=Retention(keep_days=row.keep_days, max_examples=row.max_examples),
+        retention=Retention(
+            keep_days=row.keep_days,
+            max_examples=row.max_examples,
+            keep_versions=row.keep_versions,
+        ),
         revision=row.revision,
         examples=ExampleCounts(
             train=counts.train,
@@ -61,7 +69,7 @@ def adapter_answer(session: Session, row: Adapter, counts: Counts, why: Why) -> 
             bytes=counts.bytes,
         ),
         current_run=None if run is None else run_answer(run, row.name, None),
-        active_version=None if active is None else version_answer(active),
+        active_version=None if active is None else version_answer(home, active),
         not_training_because=None if training else why.says,
         why=why,
         created_at=timestamp(row.created_at),
@@ -91,6 +99,7 @@ def run_answer(row: Run, adapter: str, version: int | None) -> RunAnswer:
         when="window" if row.in_window else "now",
         override=row.override,
         asked_by=row.origin,
+        warm_start=row.warm_start,
         wanted=row.wanted,
         forgotten=row.forgotten,
         phase=row.phase,
@@ -122,32 +131,38 @@ def setbacks(row: Run) -> Setbacks:
     return Setbacks(kills=row.kills, crashes=row.crashes, halvings=row.halvings)
 
 
-def version_answer(row: Version) -> VersionAnswer:
+def version_answer(home: Home, row: Version) -> VersionAnswer:
     """A version without its holdout rows."""
+    imported, start = row.manifest.get("imported"), row.manifest.get("warm_start")
     return VersionAnswer(
         number=row.number,
         run=row.run_id,
+        imported=None if imported is None else Imported.model_validate(imported),
+        warm_start=None if start is None else start["version"],
         created_at=timestamp(row.created_at),
         verdict=row.verdict,
         verdict_reason=row.verdict_reason,
         active=row.active,
+        activated_at=None if row.activated_at is None else timestamp(row.activated_at),
+        activated_by=row.activated_by,
+        files_gone=are_gone(home, row),
         metrics=Metrics.model_validate(row.metrics),
         base_hash=row.manifest["base_hash"],
-        exact_resume=row.manifest["exact_resume"],
+        exact_resume=row.manifest.get("exact_resume"),
         exact_resume_reason=row.manifest.get("exact_resume_reason"),
         engine_switches=row.manifest.get("engine_switches", []),
-        engine=row.manifest["engine"],
+        engine=row.manifest.get("engine"),
         seen_deleted=row.seen_deleted,
     )
 
 
 def version_detail(
-    session: Session, row: Version, rows: list[dict[str, Any]], *, with_labels: bool
+    session: Session, home: Home, row: Version, rows: list[dict[str, Any]], *, with_labels: bool
 ) -> VersionDetail:
     """A version with its holdout rows, each with its example's label where that may be shown."""
     ids = [one["example_id"] for one in rows if isinstance(one.get("example_id"), int)]
     labels = example_labels.labels_of(session, row.adapter_id, ids) if with_labels else {}
     return VersionDetail(
-        **dict(version_answer(row)),
+        **dict(version_answer(home, row)),
         holdout_rows=[one | {"label": labels.get(one.get("example_id", 0))} for one in rows],
     )

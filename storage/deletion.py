@@ -63,13 +63,13 @@ def delete_examples(
     return Deleted(count, witnesses, erasure)
 
 
-def delete_version(session: Session, adapter: Adapter, version: Version) -> Erasure:
-    """Delete a version and its folder; if it was the active one, none is active then."""
+def delete_version(session: Session, adapter: Adapter, version: Version, why: str = "") -> Erasure:
+    """Delete a version and its folder. ``why`` ends the sentence that tells of it."""
     session.exec(delete(Version).where(col(Version.id) == version.id))
     history.add(
         session,
         "version-deleted",
-        f"version {version.number} was deleted",
+        f"version {version.number} was deleted{why}",
         client_id=adapter.client_id,
         adapter=adapter.name,
         run_id=version.run_id,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from sqlmodel import SQLModel
 
 from storage import counting, ledgers, tables
-from storage.schemas import schema_2, schema_3, schema_4
+from storage.schemas import schema_2, schema_3, schema_4, schema_5
 
 TABLES = SQLModel.metadata
 """All tables: those of the modules imported here."""
@@ -21,12 +21,13 @@ assert counting.ExampleCount.__tablename__ in TABLES.tables
 assert ledgers.ScheduleRow.__tablename__ in TABLES.tables
 assert tables.Client.__tablename__ in TABLES.tables
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
     2: schema_2.migrate,
     3: schema_3.migrate,
     4: schema_4.migrate,
+    5: schema_5.migrate,
 }
 """``{n: function}``, where the function changes a file of schema n - 1 into one of schema n."""
 

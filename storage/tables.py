@@ -23,7 +23,7 @@ RunStatus = Literal[
 Wanted = Literal["pause", "cancel", "resume"]
 Origin = Literal["request", "night"]
 TooLong = Literal["refuse", "cut"]
-Verdict = Literal["promoted", "rejected", "insufficient"]
+Verdict = Literal["promoted", "rejected", "insufficient", "imported"]
 
 UNFINISHED: tuple[RunStatus, ...] = ("queued", "running", "paused", "interrupted")
 """The states of a run that can still go on; an adapter has at most one such run."""
@@ -76,8 +76,9 @@ class Adapter(SQLModel, table=True):
 
     ``top_layers`` is how many layers have a LoRA, counted from the top (NULL: all of them).
     ``key`` (32 random bytes) keys every hash of this adapter's texts. ``keep_days`` and
-    ``max_examples`` bound how long and how many examples are kept (NULL: no bound). ``revision``
-    counts the changes of the settings.
+    ``max_examples`` bound how long and how many examples are kept, ``keep_versions`` how many
+    versions (NULL: no bound). ``last_version`` is the highest number that a version was ever given.
+    ``revision`` counts the changes of the settings.
     """
 
     __tablename__ = "adapters"
@@ -100,6 +101,8 @@ class Adapter(SQLModel, table=True):
         columns.is_blob("key", 32, "32_bytes"),
         columns.is_count("keep_days", 1, optional=True),
         columns.is_count("max_examples", 1, optional=True),
+        columns.is_count("keep_versions", 1, optional=True),
+        columns.is_count("last_version"),
         columns.is_count("revision", 1),
         columns.is_time("created_at"),
         _NEVER_REUSE_IDS,
@@ -124,6 +127,8 @@ class Adapter(SQLModel, table=True):
     key: bytes = b""  # drawn by adapters.create
     keep_days: int | None = None
     max_examples: int | None = None
+    keep_versions: int | None = None
+    last_version: int = 0
     revision: int = 1
     created_at: int = Field(default_factory=now_ms)
 
@@ -178,7 +183,8 @@ class Run(SQLModel, table=True):
 
     ``error`` says in words why the run failed, was paused, cancelled or interrupted. ``wanted`` is
     what was asked of it while its worker was still at work. ``forgotten`` counts the examples it
-    goes on without, because they were deleted or expired since it began.
+    goes on without, because they were deleted or expired since it began. ``warm_start`` is the
+    number of the version that it began with (NULL: with a fresh adapter).
     """
 
     __tablename__ = "runs"
@@ -196,6 +202,7 @@ class Run(SQLModel, table=True):
         columns.is_one_of("origin", *get_args(Origin)),
         columns.is_flag("in_window"),
         columns.is_flag("override"),
+        columns.is_count("warm_start", 1, optional=True),
         columns.is_count("forgotten"),
         columns.is_count("step"),
         columns.is_count("checkpoint_step", optional=True),
@@ -225,6 +232,7 @@ class Run(SQLModel, table=True):
     origin: Origin = Field(default="request", sa_type=Text)
     in_window: bool = False
     override: bool = False
+    warm_start: int | None = None
     forgotten: int = 0
     phase: str | None = Field(default=None, sa_type=Text)
     step: int = 0
@@ -257,7 +265,8 @@ class Version(SQLModel, table=True):
 
     ``seen`` holds the ids of the examples it was trained or measured on, as ranges
     ``[first, last]``; NULL where that isn't known. ``seen_deleted`` counts how many of them have
-    been deleted or have expired since.
+    been deleted or have expired since. One that was imported has no run. ``activated_at`` is when
+    it last became active, ``activated_by`` the client that decided so; NULL: it was promoted.
     """
 
     __tablename__ = "versions"
@@ -273,9 +282,12 @@ class Version(SQLModel, table=True):
         columns.is_text("path", 300),
         columns.is_json("metrics", "object"),
         columns.is_json("manifest", "object"),
-        columns.is_one_of("verdict", "promoted", "rejected", "insufficient"),
+        columns.is_one_of("verdict", *get_args(Verdict)),
+        columns.check("only_imported_have_no_run", "(verdict = 'imported') = (run_id IS NULL)"),
         columns.is_text("verdict_reason", 1000),
         columns.is_flag("active"),
+        columns.is_time("activated_at", optional=True),
+        columns.is_text("activated_by", 64, optional=True),
         columns.is_json("seen", "array", optional=True),
         columns.is_count("seen_deleted"),
         columns.is_time("created_at"),
@@ -285,13 +297,15 @@ class Version(SQLModel, table=True):
     id: int = Field(default=None, primary_key=True)  # given by the database
     adapter_id: int = Field(foreign_key="adapters.id")
     number: int = 0  # counted by versions.add
-    run_id: int = Field(foreign_key="runs.id", unique=True)
+    run_id: int | None = Field(default=None, foreign_key="runs.id", unique=True)
     path: str = Field(sa_type=Text)
     metrics: dict[str, Any] = Field(sa_type=columns.Json)
     manifest: dict[str, Any] = Field(sa_type=columns.Json)
     verdict: Verdict = Field(sa_type=Text)
     verdict_reason: str = Field(sa_type=Text)
     active: bool = False
+    activated_at: int | None = None
+    activated_by: str | None = Field(default=None, sa_type=Text)
     seen: list[list[int]] | None = Field(default=None, sa_type=columns.Json)
     seen_deleted: int = 0
     created_at: int = Field(default_factory=now_ms)

@@ -1,13 +1,14 @@
 """Versions: finished adapters and their measurements; at most one per adapter is active."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from sqlalchemy import func, update
+from sqlalchemy import update
 from sqlalchemy.orm import defer
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
-from storage.tables import Run, Version
+from storage.clock import now_ms
+from storage.tables import Adapter, Version
 
 
 def _select() -> SelectOfScalar[Version]:
@@ -16,30 +17,55 @@ def _select() -> SelectOfScalar[Version]:
 
 
 def add(session: Session, version: Version) -> Version:
-    """Keep a new version under the adapter's next number; an active one replaces the active one."""
-    highest = session.exec(
-        select(func.max(Version.number)).where(Version.adapter_id == version.adapter_id)
-    ).one()
-    # Each completed run had a version: a deleted one's number isn't given again.
-    completed = session.exec(
-        select(func.count())
-        .select_from(Run)
-        .where(
-            Run.adapter_id == version.adapter_id,
-            Run.status == "completed",
-            Run.id != version.run_id,
-        )
-    ).one()
-    version.number = max(highest or 0, completed) + 1
+    """Keep a new version under the adapter's next number; an active one replaces the active one.
+
+    A number is never given twice, whatever is deleted.
+    """
+    adapter = session.get_one(Adapter, version.adapter_id)
+    adapter.last_version += 1
+    version.number = adapter.last_version
+    session.add(adapter)
     if version.active:
-        session.exec(
-            update(Version)
-            .where(col(Version.adapter_id) == version.adapter_id, col(Version.active))
-            .values(active=False)
-        )
+        activate(session, version, by=None)
     session.add(version)
     session.flush()
     return version
+
+
+def activate(session: Session, version: Version, *, by: str | None) -> None:
+    """Make this the adapter's one active version, in place of the one that is.
+
+    ``by`` names the client that decided so; None: it was promoted.
+    """
+    session.exec(
+        update(Version)
+        .where(col(Version.adapter_id) == version.adapter_id, col(Version.active))
+        .values(active=False)
+    )
+    version.active, version.activated_at, version.activated_by = True, now_ms(), by
+    session.add(version)
+
+
+def deactivate(session: Session, version: Version) -> None:
+    """Let the adapter have no active version, if it is this one."""
+    version.active = False
+    session.add(version)
+
+
+def beyond(
+    session: Session, adapter_id: int, keep: int, needed: Container[str]
+) -> Sequence[Version]:
+    """The adapter's versions but for the newest ``keep``, the active one and the ``needed``.
+
+    ``needed`` are paths, relative to the home.
+    """
+    older = session.exec(
+        _select()
+        .where(Version.adapter_id == adapter_id)
+        .order_by(col(Version.number).desc())
+        .offset(keep)
+    )
+    return [one for one in older if not one.active and one.path not in needed]
 
 
 def page(session: Session, adapter_id: int, *, before: int | None, limit: int) -> Sequence[Version]:
@@ -67,7 +93,12 @@ def numbers_by_run(session: Session, adapter_id: int) -> dict[int, int]:
     rows = session.exec(
         select(Version.run_id, Version.number).where(Version.adapter_id == adapter_id)
     )
-    return dict(rows.all())
+    return {run_id: number for run_id, number in rows if run_id is not None}
+
+
+def at_path(session: Session, path: str) -> Version | None:
+    """The version whose folder lies there, relative to the home."""
+    return session.exec(_select().where(Version.path == path)).one_or_none()
 
 
 def paths(session: Session) -> set[str]:

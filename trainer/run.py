@@ -2,17 +2,16 @@
 
     load model and data ─▶ resume? ─▶ measure the base ─▶ steps ⟲ checkpoints ─▶ measure ─▶ version
 
-What it does: LoRA by the spec's method; loss on answer tokens only; AdamW with warm-up and decay;
-checkpoints by steps and by time, more often and with less at once where a run was often killed;
-the holdout measured before and after by one ruler; a PEFT folder with its measurements. What it
-refuses: another base than the spec names, a checkpoint of another computation, an adapter that
-training left unchanged, numbers that aren't finite.
+What it does: LoRA by the spec's method, from a fresh adapter or a version's; loss on answer tokens
+only; AdamW with warm-up and decay; checkpoints by steps and by time, more often and with less at
+once where a run was often killed; the holdout measured before and after by one ruler; a PEFT folder
+with its measurements. What it refuses: another base than the spec names, a checkpoint of another
+computation, an adapter that training left unchanged, numbers that aren't finite.
 
 An example that is deleted, expires or is corrected while the run is at work is forgotten: from the
-next step on nothing is computed from that text, and its scores go. The ordered list of ids at the
-start and the step after which each one was forgotten are the run's data, so that a resumed run is
-still the same run. One that was corrected while the run stood still is trained on as it is now, and
-the version says that it isn't the same run.
+next step on nothing is computed from that text, and its scores go. The ids at the start, in order,
+and the step after which each was forgotten are the run's data, so that a resumed run is the same
+run. One that was corrected while the run stood still is trained on as it is; the version says so.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from trainer.models.decoder import Decoder
 from trainer.optimizer import Optimizer, learning_rate_at
 from trainer.original_base import Original, measured_on_original
 from trainer.publishing import check_worth_publishing, publish_version
-from trainer.run_adapter import active_adapter, fresh_adapter
+from trainer.run_adapter import active_adapter, begin_warm, fresh_adapter
 from trainer.run_engine import RunEngine
 from trainer.run_examples import RunExamples, UnreadableError
 from trainer.run_plan import RunPlan
@@ -169,6 +168,7 @@ class Run:
         outdated = False
         asked_for = self.plan.without_halvings.numbers()
         if checkpoint is None:
+            begin_warm(self.home, self.adapter, self.spec)
             self._forget(self.examples.missing())
             self.validation.begin(self.examples.data)
             now = self._environment()

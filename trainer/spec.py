@@ -73,6 +73,15 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """The version whose adapter a run begins with."""
+
+    version: int
+    path: str
+    """Of its folder, relative to the home."""
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """One run of one adapter over fixed lists of examples."""
 
@@ -103,6 +112,8 @@ class RunSpec:
     none, and they are computed packed, together with the layers above."""
     memory_mb: int | None = None
     """What the worker may take at its most, in MiB; None, of an earlier lorad: not bounded."""
+    warm_start: WarmStart | None = None
+    """None: it begins with a fresh adapter."""
 
     @property
     def total_steps(self) -> int:
@@ -123,11 +134,15 @@ class RunSpec:
 
         What earlier checkpoints don't know is left out where it is as it was for them.
         """
-        top = {} if self.top_layers is None else {"top_layers": self.top_layers}
+        given: dict[str, Any] = {}
+        if self.top_layers is not None:
+            given["top_layers"] = self.top_layers
+        if self.warm_start is not None:
+            given["warm_start"] = self.warm_start.path
         training = dataclasses.asdict(self.training)
         if not self.training.validation_fraction:
             del training["validation_fraction"], training["patience"]
-        return top | {
+        return given | {
             "method": self.method,
             "rank": self.rank,
             "alpha": self.alpha,
@@ -169,6 +184,7 @@ class RunSpec:
         except ValueError as error:
             raise SpecError(str(error)) from error
         known = {field.name for field in dataclasses.fields(TrainingSettings)}
+        start = raw.get("warm_start")
         try:
             labels = raw["labels"]
             return cls(
@@ -196,6 +212,7 @@ class RunSpec:
                 top_layers=raw.get("top_layers"),
                 prefix_cache_mb=raw.get("prefix_cache_mb", 0),
                 memory_mb=raw.get("memory_mb"),
+                warm_start=None if start is None else WarmStart(start["version"], start["path"]),
             )
         except KeyError as missing:
             raise SpecError(f"expected the field {missing} in {path.name}, found none") from missing

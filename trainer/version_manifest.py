@@ -6,6 +6,7 @@ Examples are named by id; no text and no label is in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -68,6 +69,7 @@ def version_manifest(
         "targets": [target for target in TARGETS if target in spec.targets],
         "use_rslora": spec.use_rslora,
         "top_layers": spec.top_layers,
+        "warm_start": None if spec.warm_start is None else asdict(spec.warm_start),
         "steps": steps,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "exact_resume": exact_resume_reason is None,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlmodel import Session
 
-from api_schemas.nights import Rule
+from api_schemas.nights import NightOptions, Rule
 from api_schemas.training import TrainingOptions
 from service.gates.gatekeeper import Gatekeeper
 from service.home import Home
@@ -17,8 +17,9 @@ from service.runs.chooser import Choice
 from service.runs.new_run import new_run
 from service.runs.run_log import note_words
 from service.settings import Settings
-from storage import adapters, clients
-from storage.tables import Run
+from service.versions.activation import ActivationError, check_usable
+from storage import adapters, clients, versions
+from storage.tables import Adapter, Run, Version
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,28 @@ class NightChooser:
         client = clients.by_id(session, adapter.client_id)
         assert client is not None  # a foreign key
         training = TrainingOptions.model_validate(adapter.training)
-        run = new_run(self._home, self._settings, session, adapter, client.name, training)
+        start = self._start(session, adapter)
+        run = new_run(self._home, self._settings, session, adapter, client.name, training, start)
         run.origin, run.in_window = "night", True
         session.add(run)
         if self.chosen is not None and self.chosen.adapter_id == adapter_id:
             words = f"run {run.id} was made by the night's rule {self.chosen.rule}"
+            if start is not None:
+                words += f" and begins with version {start.number}"
             note_words(session, run, "run-chosen", f"{words}: {self.chosen.words}")
         return run
+
+    def _start(self, session: Session, adapter: Adapter) -> Version | None:
+        """The version that the adapter's nights begin with, if they do and it can be used."""
+        if not NightOptions.model_validate(adapter.night).warm_start:
+            return None
+        version = versions.active(session, adapter.id)
+        try:
+            if version is not None:
+                check_usable(self._home, self._models, adapter, version)
+        except ActivationError:
+            return None
+        return version
 
 
 def _ready(waiting: list[Standing], moment: Moment) -> list[Standing]:

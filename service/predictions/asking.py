@@ -14,8 +14,8 @@ from service.door.problems import Refusal
 from service.predictions.events import Answer, LabelsOfInput, Token, Usage
 from service.predictions.question import Question
 from service.routes.lookups import adapter_or_404, version_or_404
-from service.runs.adoption import MANIFEST_NAME
 from service.runs.trigger import require_base_model
+from service.versions.files import MANIFEST_NAME
 from storage import versions
 from storage.example_labels import latest_labels
 from storage.tables import Adapter, Version

@@ -25,6 +25,7 @@ from service.nights.outlook import Outlook
 from service.routes.lookups import adapter_or_404, client_or_401
 from service.routes.responses import problems
 from service.runs.training_status import why
+from service.versions.keeping import keep_newest
 from service.views import adapter_answer
 from storage import adapters, examples, history
 from storage.adapters import AdapterExistsError, TooManyAdaptersError
@@ -79,6 +80,7 @@ def create_adapter(
         night=new.night.model_dump(exclude_unset=True),
         keep_days=new.retention.keep_days,
         max_examples=new.retention.max_examples,
+        keep_versions=new.retention.keep_versions,
     )
     check_labels(context.lengths, model, row.labels, row.max_tokens)
     location = f"/v1/adapters/{row.name}"
@@ -156,12 +158,14 @@ def change_adapter(
             message = f"its {', '.join(changed)} changed"
             history.add(session, "adapter-changed", message, caller.id, adapter=row.name)
         expired = 0
+        fewer = "keep_versions" in changed and keep_newest(context.home, session, row) > 0
         if not _BOUNDS.isdisjoint(changed):
             expired = expire(session, row, now_ms(), most=retention.BATCH)
         answer = _answer(session, context, row)
         idempotency.remember(session, 200, answer, adapter_id=row.id)
     if expired:
         context.supervisor.examples_changed(row.id)
+    if expired or fewer:
         context.eraser.erase_now()
     if expired == retention.BATCH:
         background.add_task(retention.apply, context.database, context.supervisor, row.id)
@@ -174,4 +178,4 @@ def _answer(
 ) -> AdapterAnswer:
     counts = examples.counts(session, row.id)
     outlook = outlook or context.conductor.outlook(session)
-    return adapter_answer(session, row, counts, why(session, row, counts, outlook))
+    return adapter_answer(session, context.home, row, counts, why(session, row, counts, outlook))

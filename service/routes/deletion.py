@@ -14,8 +14,8 @@ from service.door.problems import Refusal, invalid
 from service.door.strict_route import StrictRoute
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.routes.responses import problems
-from service.runs.run_spec import SpecError, read_spec
-from storage import clients, deletion, erasures, runs
+from service.versions.needed import needed
+from storage import clients, deletion, erasures
 from storage.tables import Adapter, Version
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["deletion"])
@@ -65,7 +65,7 @@ def delete_examples(
 
 
 @router.delete(
-    "/adapters/{name}/versions/{number}",
+    "/adapters/{name}/versions/{number:int}",
     responses=problems(404, 409),
     response_model=Deleted,
     dependencies=[needs("adapters:manage")],
@@ -73,7 +73,7 @@ def delete_examples(
 def delete_version(
     name: str, number: Id, context: TheContext, caller: TheCaller, idempotency: TheIdempotency
 ) -> Deleted | Response:
-    """Delete a version and its files. If it was the active one, none is active then."""
+    """Delete a version and its files. The active one can't be deleted, nor one that a run needs."""
     with context.database.write() as session:
         if (again := idempotency.replay(session)) is not None:
             return again
@@ -169,20 +169,24 @@ def _delete_examples(
 def _require_unneeded(
     context: Context, session: Session, adapter: Adapter, version: Version
 ) -> None:
-    """Refuse to delete the version that an unfinished run has yet to be compared with."""
-    run = runs.unfinished(session, adapter.id)
-    if run is None:
-        return
-    try:
-        compared = read_spec(context.home, run.id)["active_version"]
-    except (SpecError, KeyError):
-        return  # such a run can't go on anyway
-    if compared == version.path:
+    """Refuse to delete the active version, and one that an unfinished run has to do with."""
+    if version.active:
+        path = f"/v1/adapters/{adapter.name}/versions"
         raise Refusal(
             409,
-            f"run {run.id} is measured against this version; wait for its end, or cancel it "
-            f"(POST /v1/runs/{run.id}/cancel), and delete the version then",
+            f"version {version.number} is active; activate another one "
+            f"(POST {path}/{{number}}/activate) or none (POST {path}/{version.number}/deactivate), "
+            "and delete it then",
         )
+    use = needed(context.home, session, adapter.id)
+    if use is None or version.path not in use.paths:
+        return
+    does = "began with" if version.path == use.begun_with else "is measured against"
+    raise Refusal(
+        409,
+        f"run {use.run_id} {does} this version; wait for its end, or cancel it "
+        f"(POST /v1/runs/{use.run_id}/cancel), and delete the version then",
+    )
 
 
 def _erase(context: Context, idempotency: Idempotency, answer: D) -> D:

@@ -5,7 +5,6 @@ when the worker announces a version and when the daemon, at its start, finds one
 because it was killed in between.
 """
 
-import hashlib
 import logging
 import shutil
 from pathlib import Path
@@ -20,14 +19,15 @@ from service.home import Home
 from service.runs.run_log import note, note_words
 from service.runs.run_spec import SpecError, read_spec
 from service.runs.verdict import judge
-from storage import adapters, examples, runs, versions
+from service.versions.files import MANIFEST_NAME, FilesError, are_gone, check_whole
+from service.versions.imported import adopt_import, read_import
+from service.versions.keeping import keep_newest
+from storage import adapters, erasures, examples, runs, versions
 from storage.clock import now_ms
 from storage.database import Database
 from storage.id_ranges import ranges
 from storage.tables import Run, Version
 
-MANIFEST_NAME = "version.json"
-_CHUNK = 1 << 20
 _NOBODY_WANTS = {
     "cancelled": "its run was cancelled before it was found",
     "completed": "it has been deleted",  # a run is completed in the transaction of its version
@@ -78,14 +78,15 @@ def adopt(database: Database, home: Home, path: str) -> Version:
     """Make a row of the version at ``path`` (relative to the home), judge it, finish its run.
 
     In one transaction: the version, its verdict, the switch of the active version, the training
-    examples marked as used, the run completed, whatever was wanted of it. A version that has a row
-    already is left as it is.
+    examples marked as used, the run completed, whatever was wanted of it, and older versions
+    deleted that are no longer kept. A version that has a row already is left as it is.
 
     Raises:
         AdoptionError: the folder isn't a whole version of a known run.
     """
     manifest, raw = _read(home, path)
-    used, seen = _examples_of(home, manifest)
+    spec = _spec_of(home, manifest.run_id)
+    used, seen = _examples_of(spec, manifest)
     with database.write() as session:
         run = runs.by_id(session, manifest.run_id)
         adapter = adapters.by_id(session, manifest.adapter_id)
@@ -97,10 +98,13 @@ def adopt(database: Database, home: Home, path: str) -> Version:
         if run.status in _NOBODY_WANTS:
             raise UnwantedError(f"{path}: {_NOBODY_WANTS[run.status]}")
         active = versions.active(session, adapter.id)
+        if active is not None and are_gone(home, active):
+            active = None  # nobody can use it, so nothing has to be better than it
+        metrics = manifest.metrics
+        if active is not None and spec is not None and spec.get("active_version") != active.path:
+            metrics = metrics.model_copy(update={"active": None})  # of another one
         judgement = judge(
-            manifest.metrics,
-            has_labels=adapter.labels is not None,
-            has_active=active is not None,
+            metrics, has_labels=adapter.labels is not None, has_active=active is not None
         )
         version = versions.add(
             session,
@@ -123,6 +127,7 @@ def adopt(database: Database, home: Home, path: str) -> Version:
         note(session, run)
         words = f"version {version.number} {judgement.verdict}: {judgement.reason}"
         note_words(session, run, f"version-{judgement.verdict}", words)
+        keep_newest(home, session, adapter)
     _log.info(
         "run %d: version %d of adapter %d: %s",
         run.id,
@@ -137,20 +142,36 @@ def adopt_orphans(database: Database, home: Home) -> None:
     """Take in every whole version folder that has no row; the log names those that aren't whole.
 
     The folder of a deleted version is removed, and one that a worker finished although its run was
-    cancelled meanwhile.
+    cancelled meanwhile, or that was imported for an adapter that is gone.
     """
     with database.read() as session:
         known = versions.paths(session)
-    for folder in sorted(home.adapters.glob("[0-9]*/versions/run-[0-9]*")):
+        for erasure in erasures.pending(session):
+            known.update(erasure.paths)  # the eraser couldn't remove them yet
+    for folder in sorted(home.adapters.glob("[0-9]*/versions/*-[0-9a-f]*")):
         path = folder.relative_to(home.path).as_posix()
-        if path not in known:
-            try:
+        if folder.name.startswith(".") or path in known:
+            continue
+        try:
+            if folder.name.startswith("import-"):
+                _adopt_import(database, home, path)
+            else:
                 adopt(database, home, path)
-            except UnwantedError as error:
-                _log.info("removed: %s", error)
-                shutil.rmtree(folder, ignore_errors=True)
-            except AdoptionError as error:
-                _log.warning("not adopted: %s", error)
+        except UnwantedError as error:
+            _log.info("removed: %s", error)
+            shutil.rmtree(folder, ignore_errors=True)
+        except AdoptionError as error:
+            _log.warning("not adopted: %s", error)
+
+
+def _adopt_import(database: Database, home: Home, path: str) -> None:
+    try:
+        manifest = read_import(home, path)
+        with database.write() as session:
+            if adopt_import(session, home, path, manifest) is None:
+                raise UnwantedError(f"{path}: its adapter is gone")
+    except FilesError as error:
+        raise AdoptionError(f"{path}: {error}") from None
 
 
 def _read(home: Home, path: str) -> tuple[VersionManifest, dict[str, Any]]:
@@ -164,15 +185,10 @@ def _read(home: Home, path: str) -> tuple[VersionManifest, dict[str, Any]]:
         raise AdoptionError(
             f"{path}: its manifest says run {manifest.run_id} of adapter {manifest.adapter_id}"
         )
-    for name, expected in manifest.files.items():
-        if Path(name).name != name:
-            raise AdoptionError(f"{path}: its manifest lists a file outside of it")
-        try:
-            found = _sha256(folder / name)
-        except OSError as error:
-            raise AdoptionError(f"{path}: {_reason(error)}") from None
-        if found != expected:
-            raise AdoptionError(f"{path}: {name} has SHA-256 {found}, expected {expected}")
+    try:
+        check_whole(folder, manifest.files)
+    except FilesError as error:
+        raise AdoptionError(f"{path}: {error}") from None
     return manifest, raw
 
 
@@ -191,15 +207,22 @@ def _complete(run: Run, manifest: VersionManifest) -> None:
     run.finished_at = now_ms()
 
 
-def _examples_of(home: Home, manifest: VersionManifest) -> tuple[list[int], list[int] | None]:
+def _spec_of(home: Home, run_id: int) -> dict[str, Any] | None:
+    try:
+        return read_spec(home, run_id)
+    except SpecError as error:
+        _log.warning("no example is marked as used: %s", error)
+        return None
+
+
+def _examples_of(
+    spec: dict[str, Any] | None, manifest: VersionManifest
+) -> tuple[list[int], list[int] | None]:
     """The ids it was trained on to the end, and those it has seen; None: they aren't known.
 
     An example that the run forgot after its first step has left its traces in the weights.
     """
-    try:
-        spec = read_spec(home, manifest.run_id)
-    except SpecError as error:
-        _log.warning("no example is marked as used: %s", error)
+    if spec is None:
         return [], None
     skipped = set(manifest.skipped_example_ids)
     never = skipped - {one.example_id for one in manifest.forgotten if one.from_step > 0}
@@ -210,14 +233,6 @@ def _examples_of(home: Home, manifest: VersionManifest) -> tuple[list[int], list
 
 def _gone(session: Session, seen: list[int]) -> int:
     return len(seen) - len(examples.existing(session, seen))
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _reason(error: Exception) -> str:

@@ -7,8 +7,9 @@ from service.home import Home
 from service.runs.run_log import note
 from service.runs.run_spec import write_spec
 from service.settings import Settings
+from service.versions.files import are_gone
 from storage import examples, runs, versions
-from storage.tables import Adapter, Run
+from storage.tables import Adapter, Run, Version
 
 
 def new_run(
@@ -18,12 +19,18 @@ def new_run(
     adapter: Adapter,
     client: str,
     training: TrainingOptions,
+    start: Version | None = None,
 ) -> Run:
     """Queue a run of the adapter in the writer's ``session``.
 
-    The caller has made sure that it has training examples and no unfinished run.
+    The caller has made sure that it has training examples and no unfinished run, and that the
+    version ``start``, with which the run is to begin, can be used.
     """
     run = runs.enqueue(session, adapter.id)
+    run.warm_start = None if start is None else start.number
+    active = versions.active(session, adapter.id)
+    if active is not None and are_gone(home, active):
+        active = None
     write_spec(
         home,
         settings,
@@ -33,7 +40,8 @@ def new_run(
         training,
         examples.ids(session, adapter.id, "train"),
         examples.ids(session, adapter.id, "holdout"),
-        versions.active(session, adapter.id),
+        active,
+        start,
     )
     note(session, run)
     return run

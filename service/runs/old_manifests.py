@@ -13,7 +13,7 @@ from typing import Any
 from service.door import strict_json
 from service.durable import write_durably
 from service.home import Home
-from service.runs.adoption import MANIFEST_NAME
+from service.versions.files import MANIFEST_NAME
 
 _LABEL = "label"
 

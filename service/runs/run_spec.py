@@ -33,8 +33,12 @@ def write_spec(
     train_ids: Sequence[int],
     holdout_ids: Sequence[int],
     active: Version | None,
+    start: Version | None,
 ) -> None:
-    """Write the spec of a new run; it is on the disk when this returns."""
+    """Write the spec of a new run; it is on the disk when this returns.
+
+    It is compared with the version ``active``, and begins with the adapter of ``start``.
+    """
     spec = {
         "spec_version": SPEC_VERSION,
         "run_id": run.id,
@@ -55,6 +59,7 @@ def write_spec(
         "train_example_ids": list(train_ids),
         "holdout_example_ids": list(holdout_ids),
         "active_version": None if active is None else active.path,
+        "warm_start": None if start is None else {"version": start.number, "path": start.path},
         "training": training.model_dump() | _HOW_TO_WORK,
         "engine": settings.engine,
         "form": settings.form,

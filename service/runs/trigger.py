@@ -13,8 +13,9 @@ from service.runs.new_run import new_run
 from service.runs.run_log import note
 from service.runs.run_spec import SpecError, read_spec
 from service.runs.steering import steer
-from storage import examples, runs
-from storage.tables import Adapter, Run
+from service.versions.activation import ActivationError, check_usable
+from storage import examples, runs, versions
+from storage.tables import Adapter, Run, Version
 
 
 def trigger(
@@ -39,7 +40,8 @@ def trigger(
             {} if request.training is None else request.training.model_dump(exclude_unset=True)
         )
         training = TrainingOptions.model_validate(adapter.training | changed)
-        made = _new_run(context, session, caller, adapter, training)
+        start = _start(context, session, adapter, request.warm_start)
+        made = _new_run(context, session, caller, adapter, training, start)
         _take_wishes(session, made, request)
         return made
     if run.status == "paused":
@@ -50,11 +52,11 @@ def trigger(
         raise Refusal(
             409, f"run {run.id} of this adapter is {run.status} already; wait for its end"
         )
-    if request.training is not None:
+    if request.training is not None or request.warm_start is not False:
         raise Refusal(
             409,
             f"run {run.id} is to be gone on with, and its options are fixed; trigger it without "
-            "'training', and change them in the run after it",
+            "'training' and 'warm_start', and give them to the run after it",
         )
     runs.requeue(session, run)
     _take_wishes(session, run, request)
@@ -68,16 +70,39 @@ def _take_wishes(session: Session, run: Run, request: RunRequest) -> None:
     session.add(run)
 
 
+def _start(
+    context: Context, session: Session, adapter: Adapter, wanted: bool | int
+) -> Version | None:
+    """The version with which a new run is to begin."""
+    if wanted is False:
+        return None
+    if wanted is True:
+        version = versions.active(session, adapter.id)
+        missing = "the adapter has no active version to begin with; name one by its number, or"
+    else:
+        version = versions.find(session, adapter.id, wanted)
+        missing = f"the adapter has no version {wanted}; GET its /versions lists them, or"
+    if version is None:
+        raise Refusal(409, f"{missing} train without 'warm_start'")
+    try:
+        check_usable(context.home, context.models, adapter, version)
+    except ActivationError as error:
+        raise Refusal(409, str(error)) from None
+    return version
+
+
 def start_over(
     context: Context, session: Session, caller: Caller, adapter: Adapter, run: Run, asked_at: str
 ) -> Run:
     """Cancel ``run`` if it can still go on, and queue a new one with the same options.
 
-    The new one begins at zero with the examples kept now.
+    The new one begins at its first step, with the examples kept now and with the same version if
+    the old one began with one.
 
     Raises:
         Refusal: 409 if ``run`` is being trained, another one of the adapter is under way, the base
-            model is gone or another one, or there is nothing to train on.
+            model is gone or another one, the version it began with is gone, or there is nothing to
+            train on.
     """
     require_base_model(context, adapter)
     unfinished = runs.unfinished(session, adapter.id)
@@ -90,7 +115,8 @@ def start_over(
         steer(session, run, "cancel", asked_at)
         note(session, run)
         session.flush()  # one run of an adapter may be unfinished: the old one gives its place
-    return _new_run(context, session, caller, adapter, _options(context, adapter, run))
+    start = _start(context, session, adapter, run.warm_start or False)
+    return _new_run(context, session, caller, adapter, _options(context, adapter, run), start)
 
 
 def _options(context: Context, adapter: Adapter, run: Run) -> TrainingOptions:
@@ -116,7 +142,8 @@ def _new_run(
     caller: Caller,
     adapter: Adapter,
     training: TrainingOptions,
+    start: Version | None,
 ) -> Run:
     if examples.counts(session, adapter.id).train == 0:
         raise Refusal(409, "the adapter has no training examples; post some first")
-    return new_run(context.home, context.settings, session, adapter, caller.name, training)
+    return new_run(context.home, context.settings, session, adapter, caller.name, training, start)

@@ -43,7 +43,11 @@ def judge(metrics: Metrics, *, has_labels: bool, has_active: bool) -> Judgement:
         return Judgement("promoted", found)
     active = None if metrics.active is None else _measure(metrics.active, has_labels)
     if active is None:
-        return Judgement("rejected", f"{found}, but the active version's was not measured")
+        return Judgement(
+            "rejected",
+            f"{found}, but the active version, which became so while it trained, was not measured "
+            "on them",
+        )
     if after >= active:
         return Judgement(
             "rejected", f"{found}, but no better than the active version's {active:.4f}"

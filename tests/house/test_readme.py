@@ -42,7 +42,9 @@ def routes() -> list[str]:
         for info in pkgutil.iter_modules(service.routes.__path__)
     ]
     routers = [value for m in modules for value in vars(m).values() if isinstance(value, APIRouter)]
-    return sorted({r.path for router in routers for r in router.routes if isinstance(r, APIRoute)})
+    return sorted(
+        {r.path_format for router in routers for r in router.routes if isinstance(r, APIRoute)}
+    )
 
 
 ROOT_COMMAND = typer.main.get_command(app)

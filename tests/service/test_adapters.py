@@ -12,14 +12,15 @@ from tests.service.daemon import Daemon, until
 
 
 def test_retention_is_kept_and_shown(shared: Daemon) -> None:
-    bounds = {"keep_days": 30, "max_examples": 1000}
+    bounds = {"keep_days": 30, "max_examples": 1000, "keep_versions": None}
     assert shared.create_adapter("bounded", retention=bounds)["retention"] == bounds
     assert shared.adapter("bounded")["retention"] == bounds
-    free = {"keep_days": None, "max_examples": None}
+    free = {"keep_days": None, "max_examples": None, "keep_versions": 5}
     assert shared.create_adapter("unbounded")["retention"] == free
     assert shared.create_adapter("half", retention={"keep_days": 3650})["retention"] == {
         "keep_days": 3650,
         "max_examples": None,
+        "keep_versions": 5,
     }
 
 

@@ -117,11 +117,15 @@ def test_the_versions_that_saw_it_are_named_and_count_it(phone: Daemon) -> None:
     assert seen == {1: 2, 2: 3}
 
 
-def test_a_version_goes_with_its_folder_and_none_is_active(phone: Daemon) -> None:
+def test_a_version_goes_with_its_folder_and_its_number_is_not_given_again(phone: Daemon) -> None:
     phone.post_examples()
     run_id = phone.train()
     phone.wait_until_ended(run_id)
     [folder] = phone.home.glob(f"adapters/*/versions/run-{run_id:08d}")
+    refused = phone.http.delete(phone.path("/versions/1"))
+    assert refused.status_code == 409
+    assert "version 1 is active" in refused.json()["detail"]
+    assert phone.http.post(phone.path("/versions/1/deactivate")).status_code == 200
     answer = delete(phone, "/versions/1")
     assert answer["deleted"] == 0
     until_erased(phone, answer)
@@ -139,6 +143,7 @@ def test_the_version_a_run_is_measured_against_waits_for_its_end(phone: Daemon) 
     phone.wait_until_ended(phone.train())
     phone.script(steps=400, step_seconds=0.05)
     run_id = phone.train()
+    assert phone.http.post(phone.path("/versions/1/deactivate")).status_code == 200
     response = phone.http.delete(phone.path("/versions/1"))
     assert response.status_code == 409
     assert f"run {run_id} " in response.json()["detail"]

@@ -74,6 +74,8 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("GET", "/v1/adapters/{name}/versions"),
         ("GET", "/v1/adapters/{name}/versions/{number}"),
         ("GET", "/v1/adapters/{name}/versions/{number}/download"),
+        ("POST", "/v1/adapters/{name}/versions/{number}/activate"),
+        ("POST", "/v1/adapters/{name}/versions/{number}/deactivate"),
         ("DELETE", "/v1/adapters/{name}/examples/{example_id}"),
         ("DELETE", "/v1/adapters/{name}/examples"),
         ("DELETE", "/v1/adapters/{name}/versions/{number}"),
@@ -212,9 +214,11 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         use("GET", "/v1/adapters/{name}/versions")
         use("GET", "/v1/adapters/{name}/versions/{number}")
         use("GET", "/v1/adapters/{name}/versions/{number}/download")
+        use("POST", "/v1/adapters/{name}/versions/{number}/activate")
         use("POST", "/v1/adapters/{name}/predict", json={"input": "hello"})
         chat = {"model": "phone", "messages": [{"role": "user", "content": "hello"}]}
         use("POST", "/v1/chat/completions", json=chat)
+        use("POST", "/v1/adapters/{name}/versions/{number}/deactivate")
         use_deletions(use)
         assert daemon.http.get("/openapi.json").status_code == 200
         assert used == {(method, path) for method, path, _ in operations(document)}

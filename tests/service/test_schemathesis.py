@@ -71,7 +71,7 @@ include-path = "/v1/runs/{run_id}/cancel"
 parameters = { "path.run_id" = { dictionary = "queued", probability = 0.8 } }
 
 [[operations]]
-include-path = "/v1/adapters/{name}/versions/{number}"
+include-path-regex = "/v1/adapters/.name./versions/.number.(/(de)?activate)?$"
 parameters = { "path.number" = { dictionary = "finished", probability = 0.9 } }
 
 [checks]
@@ -97,6 +97,8 @@ BY_CHANCE = {
     ("POST", "/v1/runs/{run_id}/cancel"),
     ("POST", "/v1/runs/{run_id}/restart"),
     ("DELETE", "/v1/adapters/{name}/versions/{number}"),
+    ("POST", "/v1/adapters/{name}/versions/{number}/activate"),
+    ("POST", "/v1/adapters/{name}/versions/{number}/deactivate"),
 }
 
 SAFE = ("--exclude-path", "/v1/client/rotate")  # the token that all other requests need

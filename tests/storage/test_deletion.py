@@ -24,7 +24,6 @@ def version(
     run.status = "completed"
     row = Version(
         adapter_id=adapter.id,
-        number=number,
         run_id=run.id,
         path=f"adapters/{adapter.id}/versions/run-{run.id}",
         metrics={},
@@ -34,8 +33,7 @@ def version(
         active=number == 1,
         seen=seen,
     )
-    session.add(row)
-    session.flush()
+    assert versions.add(session, row).number == number
     return row
 
 

@@ -152,3 +152,47 @@ def test_schema_2_keeps_every_row_and_what_was_counted(tmp_path: Path) -> None:
     assert b"secret" not in path.read_bytes()
     with Database(path) as database, pytest.raises(IntegrityError), database.write() as session:
         session.execute(text("DELETE FROM runs"))  # the keys are enforced again
+
+
+def test_schema_5_knows_which_numbers_were_given_and_when_versions_became_active(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "lorad.db"
+    connection = sqlite3.connect(path)
+    connection.executescript((SCHEMAS / "4.sql").read_text())
+    adapter = (
+        "1, '{name}', 'tiny', 'sha256:0', 'first_order', 8, 16.0, '[\"q_proj\"]', 0, NULL, NULL,"
+        " 64, 'cut', '{{}}', '{{}}', zeroblob(32), NULL, NULL, 1, 7"
+    )
+    connection.executescript(
+        f"""
+        INSERT INTO clients (id, name, key_id, key, scopes, created_at, paired_at)
+        VALUES (1, 'owner', 'k', zeroblob(32), '["admin"]', 1, 1);
+        INSERT INTO adapters VALUES (3, {adapter.format(name="phone")});
+        INSERT INTO adapters VALUES (4, {adapter.format(name="mail")});
+        INSERT INTO adapters VALUES (5, {adapter.format(name="new")});
+        """
+    )
+    for run_id, adapter_id, status in ((1, 3, "completed"), (2, 3, "completed"), (3, 3, "failed"),
+                                       (4, 4, "completed")):  # fmt: skip
+        connection.execute(
+            "INSERT INTO runs (id, adapter_id, status, origin, in_window, override, forgotten,"
+            " step, kills, crashes, halvings, losses, created_at)"
+            " VALUES (?, ?, ?, 'request', 0, 0, 0, 1, 0, 0, 0, '[]', 9)",
+            (run_id, adapter_id, status),
+        )
+    version = (
+        "INSERT INTO versions (adapter_id, number, run_id, path, metrics, manifest, verdict,"
+        " verdict_reason, active, seen_deleted, created_at)"
+        " VALUES (?, ?, ?, ?, '{}', '{}', ?, '-', ?, 0, ?)"
+    )
+    connection.execute(version, (3, 1, 1, "p1", "promoted", 1, 11))
+    connection.execute(version, (4, 2, 4, "p2", "rejected", 0, 12))  # of 4, the first is deleted
+    connection.commit()
+    connection.close()
+    set_version(path, 4)
+    with Database(path) as database, database.read() as session:
+        adapters = session.execute(text("SELECT id, last_version, keep_versions FROM adapters"))
+        assert [tuple(row) for row in adapters] == [(3, 2, None), (4, 2, None), (5, 0, None)]
+        found = session.execute(text("SELECT number, activated_at, activated_by FROM versions"))
+        assert [tuple(row) for row in found] == [(1, 11, None), (2, None, None)]

@@ -103,3 +103,43 @@ def test_putting_a_client_again_changes_its_token(database: Database) -> None:
         second = clients.put(session, "app", b"\x02" * 32)
         assert first.id == second.id
         assert [client.token_hash for client in clients.every(session)] == [b"\x02" * 32]
+
+
+def test_one_version_is_active_by_promotion_or_by_decision(
+    database: Database, adapter: Adapter
+) -> None:
+    for active in (True, False, True):
+        finished_version(database, adapter, active=active)
+    with database.write() as session:
+        old = versions.find(session, adapter.id, 2)
+        assert old is not None
+        assert (old.activated_at, old.activated_by) == (None, None)
+        versions.activate(session, old, by="mail")
+    with database.read() as session:
+        rows = versions.page(session, adapter.id, before=None, limit=9)
+        assert [(row.number, row.active, row.activated_by) for row in rows] == [
+            (3, False, None),
+            (2, True, "mail"),
+            (1, False, None),
+        ]
+        assert all(row.activated_at for row in rows)
+    with database.write() as session:
+        versions.deactivate(session, versions.active(session, adapter.id) or rows[0])
+    with database.read() as session:
+        assert versions.active(session, adapter.id) is None
+
+
+def test_the_newest_the_active_and_the_needed_stay(database: Database, adapter: Adapter) -> None:
+    other = new_adapter(database, "mail")
+    for number in range(1, 7):
+        finished_version(database, adapter, active=number == 2)
+        finished_version(database, other, active=False)
+    with database.read() as session:
+        for keep, needed, going in (
+            (2, (), [4, 3, 1]),
+            (2, ("run-7",), [3, 1]),  # the adapters' runs take turns: version 4
+            (1, (), [5, 4, 3, 1]),
+            (6, (), []),
+        ):
+            found = versions.beyond(session, adapter.id, keep, needed)
+            assert [row.number for row in found] == going

@@ -54,8 +54,18 @@ def fill(home: Path) -> None:
         examples.add(session, adapter, given)
 
 
-def write_spec(home: Path, run_id: int, engine: str = "torch_cpu", **training: Any) -> None:
-    """A run over all of them: twelve steps, a checkpoint every four."""
+def write_spec(
+    home: Path,
+    run_id: int,
+    engine: str = "torch_cpu",
+    begin_with: int | None = None,
+    **training: Any,
+) -> None:
+    """A run over all of them: twelve steps, a checkpoint every four.
+
+    ``begin_with``: the run whose version it begins with.
+    """
+    version = f"adapters/1/versions/run-{begin_with or 0:08d}"
     manifest = json.loads((home / "models/tiny/manifest.json").read_text())
     spec = {
         "spec_version": 1,
@@ -75,6 +85,7 @@ def write_spec(home: Path, run_id: int, engine: str = "torch_cpu", **training: A
         "train_example_ids": list(range(1, 49)),
         "holdout_example_ids": list(range(49, 81)),
         "active_version": None,
+        "warm_start": begin_with and {"version": begin_with, "path": version},
         "training": {"steps": 12, "learning_rate": 5e-3, "checkpoint_every_steps": 4, **training},
         "engine": engine,
         "threads": 1,

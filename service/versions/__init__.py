@@ -1,0 +1,1 @@
+"""The life of versions: activated, kept, imported, deleted."""
