@@ -9,6 +9,7 @@ Exit codes: see `service.cli.outcome`.
 import typer
 
 from service.cli import adapters, clients, examples, model
+from service.cli.backup import backup, restore
 from service.cli.demo import demo
 from service.cli.doctor import doctor
 from service.cli.history import history
@@ -47,6 +48,8 @@ app.command()(export)
 app.command()(schedule)
 app.command()(pause)
 app.command()(resume)
+app.command()(backup)
+app.command()(restore)
 app.command()(demo)
 
 

@@ -24,6 +24,7 @@ class AdapterFormat(StrEnum):
     """The formats in which a version can be taken along."""
 
     PEFT = "peft"
+    GGUF = "gguf"
 
 
 def versions(
@@ -62,7 +63,7 @@ def export(
         int | None, typer.Option("--version", min=1, help="Default: the active version.")
     ] = None,
     adapter_format: Annotated[
-        AdapterFormat, typer.Option("--format", help="peft: a zip that PEFT loads.")
+        AdapterFormat, typer.Option("--format", help="peft: a zip for PEFT; gguf: for llama.cpp.")
     ] = AdapterFormat.PEFT,
     home: HomeOption = None,
     json_output: JsonOption = False,

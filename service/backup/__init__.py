@@ -1,0 +1,1 @@
+"""Backups: a home in one file, and back."""
