@@ -10,6 +10,7 @@ Scope = Literal[
     "train:override",
     "predict",
     "adapters:download",
+    "metrics:read",
     "admin",
 ]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -29,5 +30,6 @@ MEANINGS: dict[Scope, str] = {
     "train:override": "ask for training outside its usual conditions",
     "predict": "ask an adapter for labels or text",
     "adapters:download": "fetch the adapters' files",
+    "metrics:read": "read the daemon's metrics: counts and readings of the whole device",
     "admin": "everything, for every client; pair, rotate, revoke and delete clients",
 }

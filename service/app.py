@@ -31,6 +31,7 @@ from service.routes import (
     erasures,
     examples,
     history,
+    metrics,
     models,
     openai,
     page,
@@ -115,10 +116,11 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         schedule,
         pause,
         history,
+        metrics,
     ):
         app.include_router(module.router, dependencies=[Security(_BEARER)])
     app.add_middleware(BodyLimit)
     app.add_middleware(Guard, authenticator=authenticator, port=port, penalty=context.penalty)
     app.add_middleware(LastResort)
-    app.add_middleware(AccessLog, on_request=context.eraser.note_request)
+    app.add_middleware(AccessLog, on_request=context.eraser.note_request, requests=context.requests)
     return app

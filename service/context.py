@@ -15,6 +15,7 @@ from service.door.penalty import Penalty
 from service.door.problems import Refusal
 from service.eraser import Eraser
 from service.home import Home
+from service.metrics.requests import RequestCounts
 from service.models import ModelFolder
 from service.nights.conductor import Conductor
 from service.predictions.desk import PredictionDesk
@@ -44,6 +45,7 @@ class Context:
     server_keys: ServerKeys
     desk: PairingDesk = field(default_factory=PairingDesk)
     penalty: Penalty = field(default_factory=Penalty)
+    requests: RequestCounts = field(default_factory=RequestCounts)
 
 
 class Needs:

@@ -9,15 +9,20 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.metrics.requests import RequestCounts
+
 _log = logging.getLogger("lorad.access")
 
 
 class AccessLog:
-    """Logs method, route, status and milliseconds of every request."""
+    """Logs and counts every request: method, route, status, how long it took."""
 
-    def __init__(self, app: ASGIApp, on_request: Callable[[], None]) -> None:
-        """Wrap the app; ``on_request`` is called as each request comes."""
+    def __init__(
+        self, app: ASGIApp, on_request: Callable[[], None], requests: RequestCounts
+    ) -> None:
+        """Wrap the app; ``on_request`` is called as each request comes, ``requests`` counts it."""
         self._app = app
+        self._requests = requests
         self._on_request = on_request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,10 +43,11 @@ class AccessLog:
         try:
             await self._app(scope, receive, watched_send)
         finally:
-            milliseconds = (time.perf_counter() - started) * 1000
+            seconds = time.perf_counter() - started
             pattern = getattr(scope.get("route"), "path", "(no route)")
             method = scope["method"] if scope["method"] in _METHODS else "(other)"
-            _log.info("%s %s %d %.1f ms", method, pattern, status, milliseconds)
+            self._requests.count(method, pattern, status, seconds)
+            _log.info("%s %s %d %.1f ms", method, pattern, status, seconds * 1000)
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -122,6 +122,7 @@ class Attendance:
 
     def _take(self, event: Event) -> None:
         now = self.progress.take(event)
+        self._feed.work.note(event)
         if isinstance(event, Checkpoint):
             self._checkpoint = event.step
         told = self.progress.told(event)

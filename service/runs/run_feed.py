@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.metrics.work import Work
+
 RING_EVENTS = 2000
 RINGS_KEPT = 4
 """Runs whose events are kept although nobody watches them: the last ones."""
@@ -87,6 +89,8 @@ class RunFeed:
         self.boot = secrets.token_hex(4)
         self.closing = False
         """Set it to let every stream end soon; also from a signal handler."""
+        self.work = Work()
+        """What the workers have done since the daemon began."""
         self.looks = 0
         """How often `look_again` was called."""
         self._lock = threading.Lock()

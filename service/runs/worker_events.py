@@ -56,6 +56,8 @@ class Step(_Event):
     loss: float
     learning_rate: float
     seconds: Annotated[float, Field(ge=0)]
+    tokens: Count = 0
+    label_tokens: Count = 0
 
 
 class Checkpoint(_Event):

@@ -18,6 +18,7 @@ from service.app import create_app
 from service.clients.auth import Authenticator, token_hash
 from service.door.penalty import Penalty
 from service.home import Home
+from service.metrics.requests import RequestCounts
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
 from service.settings import Settings
@@ -34,6 +35,7 @@ class Broken:
     """A context in which everything behind the door fails, quoting what a client sent."""
 
     penalty = Penalty()
+    requests = RequestCounts()
     eraser = SimpleNamespace(note_request=lambda: None)
 
     def __init__(self, error: Exception, authenticator: Authenticator) -> None:

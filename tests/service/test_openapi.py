@@ -71,6 +71,7 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("PUT", "/v1/pause"),
         ("DELETE", "/v1/pause"),
         ("GET", "/v1/history"),
+        ("GET", "/metrics"),
         ("GET", "/v1/adapters/{name}/versions"),
         ("GET", "/v1/adapters/{name}/versions/{number}"),
         ("GET", "/v1/adapters/{name}/versions/{number}/download"),
@@ -211,6 +212,7 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         use("GET", "/v1/pause")
         use("DELETE", "/v1/pause")
         use("GET", "/v1/history")
+        use("GET", "/metrics")
         use("GET", "/v1/adapters/{name}/versions")
         use("GET", "/v1/adapters/{name}/versions/{number}")
         use("GET", "/v1/adapters/{name}/versions/{number}/download")
