@@ -27,6 +27,7 @@ from storage.tables import Adapter
 from trainer.add_model import add_model
 from trainer.lora import TARGETS
 from trainer.pace import Pace
+from trainer.predict.inbox import Inbox
 from trainer.run import Run
 from trainer.spec import RunSpec, TrainingSettings
 
@@ -39,6 +40,7 @@ class Nobody:
 
     def __init__(self) -> None:
         self.pace = Pace()
+        self.questions = Inbox()
 
     def reason_to_stop(self) -> str | None:
         return None

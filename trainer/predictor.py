@@ -36,7 +36,7 @@ from npu.doctor import Interrupted
 from npu.engine_guard import EngineGuard
 from npu.lock_holder import lock_holder
 from trainer.line_buffer import LineBuffer
-from trainer.predict.answering import Answering
+from trainer.predict.answering import Answering, refuse_all
 from trainer.predict.inbox import Inbox
 from trainer.predict.question import Head
 from trainer.predict.refused import Refused
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _NO_RUN = 0
 """In the place of a run's id, in the mark of an engine in use."""
 _MIB = 1 << 20
+_ENDS = "the process that answers is asked to end"
 
 _log = logging.getLogger("trainer.predictor")
 
@@ -79,8 +80,7 @@ class Predictor:
             answering.answer(raw)
             if self._guard is not None and self._base is not None:
                 self._guard.first_product_done()
-        while not self._protocol.broken and (raw := self._inbox.take(wait=False)) is not None:
-            answering.answer(raw)  # that it isn't answered any more
+        refuse_all(self._inbox, self._protocol.emit, _ENDS)
 
     def close(self) -> None:
         """Let go of the base model, in order."""
@@ -124,7 +124,7 @@ class Predictor:
 
     def _reason_to_stop(self) -> str | None:
         if self._terminated:
-            return "the process that answers is asked to end"
+            return _ENDS
         return "nobody reads the answers" if self._protocol.abandoned() else None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -46,6 +46,7 @@ from trainer.run_engine import RunEngine
 from trainer.run_examples import RunExamples, UnreadableError
 from trainer.run_plan import RunPlan
 from trainer.run_prefix import run_prefix
+from trainer.run_questions import RunQuestions
 from trainer.run_requests import Emit, Requests, StopRequested
 from trainer.run_state import RunState
 from trainer.spec import RunSpec
@@ -155,6 +156,9 @@ class Run:
         self.plan = RunPlan(
             spec, weights, self.engine.engine, self.adapter, self._answers, self._halvings
         )
+        self.questions = RunQuestions(
+            self.home, spec, self.decoder, self.tokenizer, self.plan, self._requests, self._emit
+        )
         self.optimizer = Optimizer(self.adapter, spec.training)
         self.validation = Validation(spec)
         self.prefix = run_prefix(self.home, spec, self.decoder, self.adapter, self.examples)
@@ -244,7 +248,7 @@ class Run:
 
     def _rest(self) -> None:
         """Rest as the duty asks, outside of the steps; what is asked meanwhile is done at once."""
-        while not self._requests.pace.rest():
+        while not self.questions.rested():
             self._heed_deletions()
             self._stop_if_asked()
 
@@ -252,8 +256,7 @@ class Run:
         self._emit("phase", {"phase": "evaluating_before"})
         holdout = self.examples.data.holdout
         self._before = self._measure(None, holdout)
-        active = active_adapter(self.home, self.config, self.spec)
-        if active is not None:
+        if (active := active_adapter(self.home, self.config, self.spec)) is not None:
             self._active = self._measure(active, holdout)
         self._save()
 
@@ -305,7 +308,7 @@ class Run:
             if self._reason_to_stop():
                 self._save()
                 self._stop_if_asked()
-            if not self._requests.pace.rest():
+            if not self.questions.rested():
                 continue
             if self.validation.due(self.step, data):
                 self._validate()
@@ -393,5 +396,5 @@ class Run:
         return self.engine.environment(self.plan.amounts.numbers())
 
     def _seconds(self) -> float:
-        worked = time.monotonic() - self._started - self._requests.pace.rested
-        return self._earlier_seconds + worked
+        other = self._requests.pace.rested + self.questions.seconds
+        return self._earlier_seconds + time.monotonic() - self._started - other

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from trainer.pace import Pace
+from trainer.predict.inbox import Inbox
 
 Emit = Callable[[str, Mapping[str, Any]], None]
 """Sends one event: its name and its fields."""
@@ -16,6 +17,9 @@ class Requests(Protocol):
 
     pace: Pace
     """The duty that is asked for, and the rests that keep to it."""
+
+    questions: Inbox
+    """What is asked of other adapters on the same base model."""
 
     def reason_to_stop(self) -> str | None:
         """Why the run should stop, as soon as it should; asked between steps."""

@@ -4,7 +4,8 @@ The one process that holds torch. It takes `worker.lock` for as long as it lives
 on the standard output it was given, and stops in order, with a checkpoint, on SIGTERM or when its
 standard input, a pipe only the daemon holds, reaches its end. Lines in that pipe: `examples` says
 that some were deleted, and that it should look which of its own are still there; `duty 0.35` that
-it should compute 35 % of the time from now on.
+it should compute 35 % of the time from now on; `predict {…}`, a question as
+`trainer/predictor.py` takes it, is answered between two steps by the same events.
 
 Exit codes: 0 finished, 1 failed, 3 another worker holds the lock, 75 stopped with a checkpoint, 76
 stopped because the disk is full, with none.
@@ -27,7 +28,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from npu.doctor import Interrupted
 from npu.engine_guard import EngineGuard
+from trainer.line_buffer import LineBuffer
 from trainer.pace import Pace
+from trainer.predict.answering import refuse_all
+from trainer.predict.inbox import Inbox
 from trainer.protocol import Protocol
 from trainer.run_requests import StopRequested
 from trainer.spec import RunSpec
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
 FINISHED, FAILED, LOCKED, STOPPED, STOPPED_WITHOUT_CHECKPOINT = 0, 1, 3, 75, 76
 
 _DUTY = re.compile(rb"duty ([01](?:\.[0-9]{1,9})?)")
-_MOST_LINE_BYTES = 64
-"""Above the longest line the daemon sends; of a longer one only this much is kept."""
+_MOST_DUTY_BYTES = 64
+_QUESTION = b"predict "
 
 _log = logging.getLogger("trainer.worker")
 
@@ -53,6 +57,7 @@ class Requests:
         self._reason: str | None = None
         self._changed = threading.Event()
         self.pace = Pace()
+        self.questions = Inbox()
         signal.signal(signal.SIGTERM, self._on_signal)
         threading.Thread(target=self._watch_standard_input, daemon=True).start()
 
@@ -77,11 +82,9 @@ class Requests:
         self.pace.wake()
 
     def _watch_standard_input(self) -> None:
-        unfinished = b""
-        while some := os.read(0, 4096):
-            *lines, unfinished = (unfinished + some).split(b"\n")
-            unfinished = unfinished[: _MOST_LINE_BYTES + 1]  # stays too long, whatever follows
-            for line in lines:
+        lines = LineBuffer()
+        while some := os.read(0, 65_536):
+            for line in lines.feed(some):
                 self._heed(line)
         self._stop("daemon gone")
 
@@ -91,11 +94,14 @@ class Requests:
             self._changed.set()
             self.pace.wake()
         elif (
-            len(line) <= _MOST_LINE_BYTES
+            len(line) <= _MOST_DUTY_BYTES
             and (said := _DUTY.fullmatch(line))
             and 0 < (duty := float(said[1])) <= 1
         ):
             self.pace.duty = duty
+        elif line.startswith(_QUESTION):
+            self.questions.put(line.removeprefix(_QUESTION))
+            self.pace.wake()
         else:
             _log.warning("a line of %d bytes on standard input was not understood", len(line))
 
@@ -139,6 +145,7 @@ def work(home: Path, run_id: int, halvings: int) -> int:
     try:
         return _train(home, run_id, halvings, protocol, requests, guard)
     finally:
+        refuse_all(requests.questions, protocol.emit, "the training that would answer has ended")
         guard.close()
 
 

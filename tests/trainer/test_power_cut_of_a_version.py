@@ -28,6 +28,7 @@ from trainer.halving import halved_intervals
 from trainer.lora import LoraAdapter
 from trainer.models.tiny import write_tiny_model
 from trainer.pace import Pace
+from trainer.predict.inbox import Inbox
 from trainer.publishing import publish_version
 from trainer.run import Run
 
@@ -117,6 +118,7 @@ class Nobody:
 
     def __init__(self) -> None:
         self.pace = Pace()
+        self.questions = Inbox()
 
     def reason_to_stop(self) -> str | None:
         return None

@@ -55,7 +55,7 @@ class Answering:
             if self._inbox.cancelled(number):
                 raise Cancelled
             if (reason := self._reason_to_stop()) is not None:
-                raise Refused(503, f"expected time to answer, but {reason}; ask again")
+                raise _no_time(reason)
             if time.monotonic() - said_at > _SIGN_OF_LIFE_SECONDS:
                 said_at = time.monotonic()
                 self._say("answering", {"id": number})
@@ -68,9 +68,9 @@ class Answering:
         except Cancelled:
             self._say("cancelled", {"id": number})
         except Refused as refused:
-            self._refuse(number, refused)
+            _refuse(self._say, number, refused)
         except Exception as error:  # the next question may go better
-            self._refuse(number, _unexpected(error))
+            _refuse(self._say, number, _unexpected(error))
         finally:
             self._inbox.done(number)
 
@@ -89,9 +89,25 @@ class Answering:
 
         return write_text(base, question, look, give)
 
-    def _refuse(self, number: int, refused: Refused) -> None:
-        fields = {"status": refused.status, "error": refused.error, "field": refused.field}
-        self._say("refused", {"id": number, **fields})
+
+def refuse_all(inbox: Inbox, say: Say, reason: str) -> None:
+    """Say of all questions that wait that they aren't answered any more, and why."""
+    while (raw := inbox.take(wait=False)) is not None:
+        number = question_id(raw)
+        assert number is not None, "the inbox takes in no others"
+        if inbox.cancelled(number):
+            say("cancelled", {"id": number})
+        else:
+            _refuse(say, number, _no_time(reason))
+
+
+def _refuse(say: Say, number: int, refused: Refused) -> None:
+    fields = {"status": refused.status, "error": refused.error, "field": refused.field}
+    say("refused", {"id": number, **fields})
+
+
+def _no_time(reason: str) -> Refused:
+    return Refused(503, f"expected time to answer, but {reason}; ask again")
 
 
 def _unexpected(error: Exception) -> Refused:

@@ -15,7 +15,7 @@ from trainer.models.decoder import Decoder
 from trainer.models.layout import matrices_multiplied_by
 from trainer.predict.question import Head
 from trainer.predict.refused import Refused
-from trainer.predict.room import KEPT_ADAPTERS, Room, room_to_predict
+from trainer.predict.room import KEPT_ADAPTERS, Room, only_predicting, room_to_predict
 from trainer.predict.shelf import AdapterShelf
 from trainer.tokens import ChatTokenizer
 
@@ -85,6 +85,6 @@ def open_base(home: Path, head: Head, guard: EngineGuard, budget: int) -> tuple[
         Decoder(config, weights, engine),
         ChatTokenizer.load(home / "models" / head.model),
         AdapterShelf(home, config, weights.content_hash, KEPT_ADAPTERS),
-        room_to_predict(config, weights, engine, budget),
+        room_to_predict(only_predicting(config, weights, engine), budget - KEPT_ADAPTERS),
     )
     return base, engine

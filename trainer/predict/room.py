@@ -49,15 +49,9 @@ class Room:
         return min(most, self.config.max_position_embeddings)
 
 
-def room_to_predict(
-    config: DecoderConfig, weights: FrozenWeights, engine: Engine, budget: int
-) -> Room:
-    """The room in a process of `budget` bytes that does nothing else."""
-
-    def left(tokens: int) -> int:
-        return budget - KEPT_ADAPTERS - predicted_bytes(work, _scoring(tokens))
-
-    work = Work(
+def only_predicting(config: DecoderConfig, weights: FrozenWeights, engine: Engine) -> Work:
+    """What a process holds that trains nothing."""
+    return Work(
         config=config,
         weight_bytes=weights.bytes,
         rank=1,
@@ -69,7 +63,15 @@ def room_to_predict(
         longest_evaluation=1,
         examples=0,
     )
-    return Room(config, left, left(1))
+
+
+def room_to_predict(work: Work, budget: int) -> Room:
+    """The room beside `work`, between its steps and evaluations, in `budget` bytes."""
+
+    def left(tokens: int) -> int:
+        return budget - predicted_bytes(work, _scoring(tokens))
+
+    return Room(work.config, left, left(1))
 
 
 def _scoring(tokens: int) -> Amounts:

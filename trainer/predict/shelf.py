@@ -57,6 +57,10 @@ class AdapterShelf:
         self._kept[key] = adapter
         return adapter
 
+    def clear(self) -> None:
+        """Let go of all."""
+        self._kept.clear()
+
     def _read(self, version: str, folder: Path) -> LoraAdapter:
         try:
             manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
