@@ -34,9 +34,8 @@ def add_version(home: Path, number: int, model: str = "tiny", **shape: Any) -> s
     weights = FrozenWeights.open(home / "models" / model / "weights.lorad")
     config = DecoderConfig.from_json(weights.metadata["config"])
     path = Path(f"adapters/1/versions/run-{number:08d}")
-    manifest = {"base_hash": weights.content_hash}
-    adapter = make_adapter(config, number, **shape)
-    publish_version(home, path, adapter, manifest, base_model=model, base_hash=weights.content_hash)
+    manifest = {"base_model": model, "base_hash": weights.content_hash}
+    publish_version(home, path, make_adapter(config, number, **shape), manifest)
     return str(path)
 
 
