@@ -49,7 +49,7 @@ def version(number: int) -> str:
 
 def test_labels_have_probabilities(child: PredictorChild, home: Path) -> None:
     answer = child.ask(label_question(home, version(1), f"{SECRET} call mum", "sale"))
-    assert answer["event"] == "answer"
+    assert (answer["event"], answer["engine"]) == ("answer", "torch_cpu")
     for found in answer["predictions"]:
         assert list(found["probabilities"]) == LABELS
         assert sum(found["probabilities"].values()) == pytest.approx(1)

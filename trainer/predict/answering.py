@@ -81,13 +81,14 @@ class Answering:
         from trainer.predict.text import write_text
 
         if isinstance(question, LabelQuestion):
-            return {"predictions": predict_labels(base, question, look)}
+            predictions = predict_labels(base, question, look)
+            return {"predictions": predictions, "engine": base.engine_name}
 
         def give(text: str) -> None:
             if question.stream:
                 self._say("token", {"id": question.head.id, "text": text})
 
-        return write_text(base, question, look, give)
+        return {**write_text(base, question, look, give), "engine": base.engine_name}
 
 
 def refuse_all(inbox: Inbox, say: Say, reason: str) -> None:

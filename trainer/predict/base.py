@@ -29,6 +29,12 @@ class OpenBase:
     adapters: AdapterShelf
     room: Room
 
+    @property
+    def engine_name(self) -> str:
+        """The engine that computes: `torch_cpu` once another one was given up."""
+        engine = self.decoder.engine
+        return engine.name if engine.ledger.given_up is None else "torch_cpu"
+
     def adapter(self, head: Head) -> LoraAdapter | None:
         """The adapter that is asked, None for the bare base. Raises Refused."""
         return self.adapters.get(head.version)
