@@ -33,9 +33,9 @@ export function title(adapter) {
 function card(adapter) {
   const run = runOf(adapter);
   const best = adapter.active_version ?? state.versions.get(adapter.key)?.list[0] ?? null;
-  const heading = `adapter ${adapter.key}`;
+  const heading = `adapter-${adapter.key}`;
   return h("article", { "data-item": adapter.key, class: "card", "aria-labelledby": heading },
-    h("h3", { id: heading }, title(adapter), stateChip(run)),
+    h("h3", {}, h("span", { id: heading }, title(adapter)), stateChip(run)),
     h("p", { class: "soft" }, counted(adapter.examples)),
     run === null || run.status === "running" ? null : h("p", {}, says(adapter.why.says)),
     best === null ? h("p", { class: "soft" }, "It has learned nothing yet.") : learned(adapter, best),

@@ -47,23 +47,28 @@ export const deeds = {
     return `Version ${version} of ${adapter.name} is active.`;
   },
 
-  async download({ key, version }) {
+  async deactivate({ key, version }) {
     const adapter = adapterOf(key);
-    const path = pathOf(adapter, `/versions/${version}/download`, { format: "peft" });
-    const file = await (await request(path)).blob();
-    const link = h("a", { href: URL.createObjectURL(file), download: `${adapter.name}-${version}-peft.zip` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-    return `Version ${version} of ${adapter.name} was downloaded, for PEFT.`;
+    await ask(pathOf(adapter, `/versions/${version}/deactivate`), { method: "POST" });
+    return `No version of ${adapter.name} is active: answers come from the bare base model.`;
+  },
+
+  async download({ key, version, format }) {
+    const response = await request(
+      pathOf(adapterOf(key), `/versions/${version}/download`, { format }),
+    );
+    const [, name] = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition"));
+    const href = URL.createObjectURL(await response.blob());
+    h("a", { href, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 60_000);
+    return `${name} was downloaded.`;
   },
 
   async "delete-version"({ key, version }) {
     const adapter = adapterOf(key);
-    const active = adapter.active_version?.number === Number(version);
     const yes = await confirmed(
       `Delete version ${version} of ${title(adapter)}?`,
-      `Its files and its measurements go. ${active ? "It is the active one: none is active then. " : ""}` +
-        "The examples stay, and so does what was downloaded.",
+      "Its files and its measurements go. The examples stay, and so does what was downloaded.",
       `Delete version ${version}`,
     );
     if (!yes) return null;

@@ -44,6 +44,7 @@ function failed(error, wait) {
     leave("The daemon no longer knows this tab's token. Get a new code with: lorad pair --page");
     return;
   }
+  if (!(error instanceof Problem)) unwatch(); // the round that finds the daemon again watches anew
   at("gone").textContent = `${sentence(error.message)} Trying again in ${span(wait / 1000)}.`;
   at("gone").hidden = false;
   at("connection").textContent = "what you see may be old";

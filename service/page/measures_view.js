@@ -9,6 +9,7 @@ const LEAST = 30; // as the daemon's verdict has it: with fewer rows nothing is 
 /** A table of the measurements, with bars for shares and what is sure about them in words. */
 export function measuresView(version) {
   const { metrics } = version;
+  if (version.verdict === "imported") return null;
   if (metrics.holdout === 0) {
     return h("p", { class: "soft" }, "Nothing was held out, so nothing could be measured.");
   }
@@ -59,7 +60,7 @@ function rowOf(row, n, withAccuracy, withNll) {
 function share(accuracy, n) {
   const [low, high] = wilson(accuracy, n);
   return h("span", { class: "share" }, h("strong", {}, percent(accuracy)),
-    h("span", { class: "soft" }, ` ${Math.round(low * 100)}–${Math.round(high * 100)}`));
+    h("span", { class: "soft" }, ` ${Math.round(low * 100)} to ${Math.round(high * 100)}`));
 }
 
 function bar({ accuracy }, n) {

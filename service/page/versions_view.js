@@ -5,10 +5,12 @@ import { may } from "./session.js";
 import { state } from "./state.js";
 import { count, moment, percent, sentence } from "./words.js";
 
+const FORMATS = { peft: "PEFT", gguf: "GGUF" };
 const VERDICTS = {
   promoted: ["better", "good"],
   rejected: ["no better", "bad"],
   insufficient: ["too few to tell", "unsure"],
+  imported: ["imported, not measured", "unsure"],
 };
 
 export function versionsView(adapter) {
@@ -39,17 +41,29 @@ function versionItem(adapter, version, active) {
       shares.some((one) => one === null || one === undefined) ? null
         : ` · ${percent(shares[0])} → ${percent(shares[1])} of ${holdout} right`),
     h("p", {}, sentence(version.verdict_reason)),
+    version.active && version.activated_by
+      ? h("p", { class: "soft" }, `${version.activated_by} made it the active one.`) : null,
+    version.files_gone ? h("p", { class: "error" }, "Its files are gone from the home folder.") : null,
     version.seen_deleted > 0
       ? h("p", { class: "soft" },
           `It has seen ${count(version.seen_deleted, "example")} that you deleted since; train anew ` +
           "and delete it to be rid of what it learned of them.") : null,
     h("div", { class: "buttons" },
+      may("adapters:manage") ? choosing(version, active, data, name) : null,
+      may("adapters:download") && !version.files_gone
+        ? ["peft", "gguf"].map((format) =>
+            button(FORMATS[format], "download", { ...data, format },
+              { "aria-label": `Download ${name} as ${FORMATS[format]}` })) : null,
       may("adapters:manage") && !version.active
-        ? button(active !== null && version.number < active ? "Roll back to it" : "Activate",
-            "activate", data, { "aria-label": `Activate ${name}` }) : null,
-      may("adapters:download")
-        ? button("Download", "download", data, { "aria-label": `Download ${name}` }) : null,
-      may("adapters:manage")
         ? button("Delete…", "delete-version", data,
             { class: "quiet", "aria-label": `Delete ${name}` }) : null));
+}
+
+function choosing(version, active, data, name) {
+  if (version.active) {
+    return button("Use none", "deactivate", data, { "aria-label": `Use none instead of ${name}` });
+  }
+  if (version.files_gone) return null;
+  const words = active !== null && version.number < active ? "Roll back to it" : "Activate";
+  return button(words, "activate", data, { "aria-label": `${words}: ${name}` });
 }
