@@ -115,6 +115,18 @@ class Engine(ABC):
     def device(self) -> str:
         """What executes the products, for people."""
 
+    @property
+    def decodable_bytes(self) -> int:
+        """What `keep_decoded` has a use for."""
+        return 0
+
+    def keep_decoded(self, most_bytes: int) -> None:
+        """Keep weights in a form that is read faster; at most so many bytes beside the codes.
+
+        No number changes because of it.
+        """
+        del most_bytes  # this engine reads codes as fast
+
     def forward(self, matrix: str, x: torch.Tensor, *, recompute: bool = False) -> torch.Tensor:
         """y = x W^T: x fp32 [M, K] -> fp32 [M, N]; `recompute` says what it is counted as.
 

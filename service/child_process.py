@@ -16,12 +16,14 @@ MOST_LINE_BYTES = 64 * 1024 * 1024
 """Far above the longest thing a child says, an engine's report with a fallback a matrix."""
 
 ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 18),
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 20),
 }
-"""For glibc, which reads it when a process begins: what is large is a mapping of its own, given
-back when it is freed. Left to itself it keeps larger and larger pieces in its heap, with gaps that
-nothing fits: the peak of a training was a fifth higher. Android's allocator knows none of this."""
+"""For glibc, which reads it when a process begins: a layer's tensors come from one heap, again and
+again, and what is larger, logits, is a mapping of its own and given back when it is freed. Left to
+itself glibc lets a heap for each thread grow with the logits; with every tensor mapped, page faults
+took a fifth of a step's time. Android's allocator knows none of this."""
 
 _SLICE_SECONDS = 0.5
 

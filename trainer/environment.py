@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-ARITHMETIC = 2
+ARITHMETIC = 3
 """Which order of sums lorad itself has; raised when equal settings give other last bits than the
-lorad before. 1, and not recorded, was the one with autograd."""
+lorad before. 1, and not recorded, was the one with autograd; since 3 what is thin is transposed
+and each thread has sums of its own in the gradient of an attention."""
 
 
 def environment_record(

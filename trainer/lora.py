@@ -51,8 +51,8 @@ class LinearLora:
     scale: float
 
     def split(self, thin: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The parts of [M, ranks] that belong to each linear."""
-        return thin.chunk(len(self.B), dim=1)
+        """The parts of [ranks, M] that belong to each linear."""
+        return thin.chunk(len(self.B))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from trainer.dataset import TokenExample
 from trainer.lora import LoraAdapter
 from trainer.models.decoder import Decoder
+from trainer.models.keep import Keep
 from trainer.packing import Packed, SegmentTree
 
 LOGITS_AT_ONCE = 1 << 24
@@ -54,6 +55,7 @@ def answer_loss(
     *,
     recompute: bool,
     below: torch.Tensor | None = None,
+    room: Keep | None = None,
     weight: float = 1.0,
     logit_rows: int | None = None,
 ) -> tuple[float, int]:
@@ -66,6 +68,7 @@ def answer_loss(
         shared: how many tokens all their prompts begin with; computed once.
         recompute: see `Decoder.forward`.
         below: see `Decoder.forward`; its rows are in the order of `pack_for_loss`.
+        room: see `Decoder.forward`.
         weight: what the gradient is multiplied by.
         logit_rows: how many rows of logits exist at a time; None means `LOGITS_AT_ONCE`.
 
@@ -75,7 +78,7 @@ def answer_loss(
     """
     packed, rows, targets = pack_for_loss(examples, shared)
     distinct, place = torch.unique(rows, return_inverse=True)
-    done = decoder.forward(packed, adapter, distinct, recompute=recompute, below=below)
+    done = decoder.forward(packed, adapter, distinct, recompute=recompute, below=below, room=room)
     total = 0.0
     d_hidden = torch.empty_like(done.hidden)
     at_once = logit_rows or max(1, LOGITS_AT_ONCE // decoder.config.vocab_size)

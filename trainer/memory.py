@@ -1,7 +1,7 @@
 """What a run takes of memory at its peak, as far as that can be known before it begins.
 
-    program │ weights │ tiles │ 4 · adapter │ examples │ the greediest of: a step, an evaluation,
-    a checkpoint, which come one after the other
+    program │ weights │ decoded weights │ tiles │ 4 · adapter │ examples │ what a backward pass
+    needs │ the greediest of: a step, an evaluation, a checkpoint, which come one after the other
 
 Everything counts that the system counts (VmHWM): Python and torch, the mapped weights, what is kept
 for the backward pass, logits. An upper bound, with figures that were measured on x86 with glibc
@@ -17,6 +17,7 @@ from npu.engine import Engine
 from npu.weights import FrozenWeights
 from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
+from trainer.models.keep import numbers_kept
 from trainer.models.layout import linear_shape
 
 MIB = 1 << 20
@@ -29,10 +30,11 @@ _PROGRAM_WITH_GRAPHS = 580 * MIB
 _TILES = 8 * MIB
 """A piece of the weights in fp32 and what it takes to make it, in each thread."""
 _TOKEN = 4
-_BESIDE = 1.08
-"""What the allocator holds for each byte of activations."""
+_HEAP = 56 * MIB
+"""What the allocator's heap takes beside the short-lived tensors of the layer that is under way:
+holes, and a top that isn't given back."""
 _QUERIES_AT_ONCE = 64
-_DOUBLES = 5
+_DOUBLES = 7
 """To score it, a row of logits takes that many times what it takes itself."""
 
 
@@ -55,6 +57,13 @@ class Work:
     """Tokens of the longest example together with the answers of all labels."""
     examples: int
     """How many there are."""
+    decodable_bytes: int = 0
+    """See `Engine.decodable_bytes`."""
+
+    @property
+    def ranks(self) -> int:
+        """Of all adapters of a layer together."""
+        return self.rank * len(self.targets)
 
     @classmethod
     def of(
@@ -79,6 +88,7 @@ class Work:
             longest_example=longest_example,
             longest_evaluation=longest_evaluation,
             examples=examples,
+            decodable_bytes=engine.decodable_bytes,
         )
 
 
@@ -93,6 +103,8 @@ class Amounts:
     logit_rows: int
     """Rows of logits that exist at a time."""
     evaluation_tokens: int
+    decoded_bytes: int = 0
+    """See `Engine.keep_decoded`."""
 
     def numbers(self) -> dict[str, int]:
         """Those that decide how a step's sums are rounded, by name; what is kept doesn't."""
@@ -113,8 +125,8 @@ def predicted(work: Work, amounts: Amounts) -> dict[str, int]:
     shapes = [linear_shape(work.config, target) for target in work.targets]
     adapter = _FLOAT * work.layers * work.rank * sum(out + inputs for out, inputs in shapes)
     in_turn = {
-        "a step": int(_BESIDE * _step(work, amounts)),
-        "an evaluation": int(_BESIDE * _evaluation(work, amounts)),
+        "a step": _HEAP + _FLOAT * _step(work, amounts),
+        "an evaluation": _HEAP + _FLOAT * _evaluation(work, amounts),
         "a checkpoint": 3 * adapter,
     }
     greediest = max(in_turn, key=in_turn.__getitem__)
@@ -124,6 +136,8 @@ def predicted(work: Work, amounts: Amounts) -> dict[str, int]:
         "tiles": work.threads * _TILES,
         "adapter with its gradient and moments": 4 * adapter,
         "examples": _TOKEN * work.examples * work.longest_example,
+        "decoded weights": amounts.decoded_bytes,
+        "kept for the backward pass": _FLOAT * _kept(work, amounts),
         greediest: in_turn[greediest],
     }
 
@@ -133,37 +147,24 @@ def predicted_bytes(work: Work, amounts: Amounts) -> int:
     return sum(predicted(work, amounts).values())
 
 
-def _step(work: Work, amounts: Amounts) -> int:
+def _kept(work: Work, amounts: Amounts) -> int:
+    """Numbers of the room that a step's passes have one after the other, and that stays."""
     most = amounts.most_tokens(work)
     whole = min(amounts.keep_tokens, most)
-    one_layer = _products(work)
-    hidden = work.config.hidden_size
-    found = _at_work(work, whole, amounts, 0) + whole * work.layers * (hidden + one_layer) * _FLOAT
-    if whole == most:
-        return found
-    again = _at_work(work, most, amounts, one_layer) + most * work.layers * hidden * _FLOAT
-    return max(found, again)
+    return numbers_kept(work.config, work.layers, work.ranks, whole, most)
 
 
-def _products(work: Work) -> int:
-    """Numbers that a layer's products give, of each token (`trainer.models.block.Products`)."""
-    config = work.config
-    attention = 2 * config.query_width + 2 * config.key_value_width
-    thin = work.rank * len(work.targets)
-    return attention + config.hidden_size + 2 * config.intermediate_size + thin
-
-
-def _at_work(work: Work, tokens: int, amounts: Amounts, again: int) -> int:
-    """Beside what is kept: the logits, or the layer that is under way, `again` of it recomputed."""
-    config = work.config
+def _step(work: Work, amounts: Amounts) -> int:
+    """Numbers beside what is kept: the layer that is under way, and logits."""
+    config, most = work.config, amounts.most_tokens(work)
     hidden, ffn = config.hidden_size, config.intermediate_size
     q, kv = config.query_width, config.key_value_width
     mlp = hidden + 6 * ffn  # silu, its slope, and the gradients around them
     attention = 4 * hidden + 5 * q + 6 * kv  # turned heads and their gradients
-    layer = tokens * (3 * hidden + max(mlp, attention) + again)
-    scores = tokens * (4 * _QUERIES_AT_ONCE * config.num_attention_heads + tokens)
-    rows = min(amounts.logit_rows, tokens)
-    return _FLOAT * max(layer + scores, rows * config.vocab_size + 3 * tokens * hidden)
+    again = numbers_kept(config, 1, work.ranks, 1, 0) if amounts.keep_tokens < most else 0
+    layer = most * (3 * hidden + max(mlp, attention) + again)
+    logits = min(amounts.logit_rows, most) * config.vocab_size + 3 * most * hidden
+    return layer + _scores(config, most) + logits
 
 
 def _evaluation(work: Work, amounts: Amounts) -> int:
@@ -171,6 +172,10 @@ def _evaluation(work: Work, amounts: Amounts) -> int:
     tokens = max(amounts.evaluation_tokens, work.longest_evaluation)
     q, kv = config.query_width, config.key_value_width
     layer = tokens * (5 * config.hidden_size + 3 * q + 4 * kv + 3 * config.intermediate_size)
-    scores = tokens * (4 * _QUERIES_AT_ONCE * config.num_attention_heads + tokens)
     logits = _DOUBLES * amounts.scored_rows * config.vocab_size + tokens * config.hidden_size
-    return _FLOAT * max(layer + scores, logits)
+    return layer + _scores(config, tokens) + logits
+
+
+def _scores(config: DecoderConfig, tokens: int) -> int:
+    """Of the attention's piece that is under way, and the mask."""
+    return tokens * (4 * _QUERIES_AT_ONCE * config.num_attention_heads + tokens)

@@ -4,7 +4,8 @@
 
 A pure function of these: neither free memory nor time nor what was computed before is asked, so
 that a resumed run computes as the interrupted one did. Of all that fit it takes the plan that is
-fastest by the rule below, and refuses if none fits.
+fastest by the rule below, and refuses if none fits. What is left of the budget then goes to decoded
+weights, which change no number.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def plan(
     within = least + ((budget - least) >> halvings)
     fitting = (one for one, found in plans.items() if found <= within)
     fastest = min(fitting, key=lambda one: (_time(one), -one.keep_tokens))
-    return fastest if choices.recompute else _keeping_more(fastest, work, within)
+    settled = fastest if choices.recompute else _keeping_more(fastest, work, within)
+    left = within - predicted_bytes(work, settled)
+    return replace(settled, decoded_bytes=min(left, work.decodable_bytes))
 
 
 def _unbounded(work: Work, choices: Choices, halvings: int) -> Amounts:

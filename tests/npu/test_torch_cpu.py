@@ -260,3 +260,29 @@ def test_a_product_is_over_before_an_interruption_and_the_process_then_ends() ->
     )
     assert done.stdout == "['begun', 'begun', 'over', 'over'] 1\n", done.stderr
     assert done.returncode == 75, done.stderr
+
+
+@pytest.mark.parametrize("direction", get_args(Direction))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_weights_kept_as_fp16_give_the_same_bits(direction: Direction, threads: int) -> None:
+    matrices = {name: frozen("int4_min", name) for name in ("several tiles", "uneven")}
+    matrices["int8"] = frozen("int8", "uneven")
+    options = EngineOptions(threads=threads)
+    plain = create_engine("torch_cpu", matrices, options)
+    keeping = create_engine("torch_cpu", matrices, options)
+    first, second = (2 * int(np.prod(SHAPES[name])) for name in ("several tiles", "uneven"))
+    assert keeping.decodable_bytes == first + second
+    for room in (0, first - 1, first, first + second):
+        keeping.keep_decoded(room)
+        for name, matrix in matrices.items():
+            a = operand(matrix, direction, 37)
+            results = [
+                engine.forward(name, a)
+                if direction == "forward"
+                else engine.input_gradient(name, a)
+                for engine in (plain, keeping)
+            ]
+            assert torch.equal(*results)
+        kept = keeping._weights.values()  # type: ignore[attr-defined]
+        halves = sum(w.codes.nbytes for w in kept if w.codes.dtype == torch.float16)
+        assert halves == {0: 0, first - 1: 0, first: first}.get(room, first + second)

@@ -9,6 +9,7 @@ from trainer.loss import cross_entropy_to_gradient
 from trainer.models.attention import attention, attention_gradient, attention_pieces
 from trainer.models.rms_norm import rms_norm, rms_norm_gradient
 from trainer.models.rope import RopeTables, rotate, rotate_gradient
+from trainer.models.side_by_side import SideBySide
 from trainer.models.swiglu import swiglu, swiglu_gradient
 from trainer.packing import SegmentTree
 
@@ -70,6 +71,7 @@ def test_attention(lengths: list[tuple[int, int]], data: st.DataObject) -> None:
     else:
         rows = list(range(tokens))
     mask = mask[rows]
+    threads = SideBySide(data.draw(st.integers(1, 3), label="threads"))
     q, do = draw(len(rows), heads, width).requires_grad_(), draw(len(rows), heads * width, seed=4)
     k = draw(tokens, shared, width, seed=1).requires_grad_()
     v = draw(tokens, shared, width, seed=2).requires_grad_()
@@ -84,8 +86,8 @@ def test_attention(lengths: list[tuple[int, int]], data: st.DataObject) -> None:
     wanted = torch.autograd.grad(expected, [q, k, v], do)
     with torch.no_grad():
         pieces = attention_pieces(mask, torch.float64)
-        out = attention(q, k, v, pieces)
-        found = attention_gradient(do, out, q, k, v, pieces)
+        out = attention(q, k, v, pieces, threads)
+        found = attention_gradient(do, out, q, k, v, pieces, threads)
     torch.testing.assert_close(out, expected.detach(), **TOLERANCE)
     for mine, its in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, its, **TOLERANCE)

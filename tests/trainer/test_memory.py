@@ -35,7 +35,7 @@ def child(home: Path, **case: Any) -> dict[str, Any]:
     "case",
     [
         {"budget_mb": 700, "examples": ALL_LABELS_256},
-        {"budget_mb": 540, "examples": [(512, 511)]},
+        {"budget_mb": 590, "examples": [(512, 511)]},
     ],
     ids=["700 MB for four examples of 256 tokens", "recomputed"],
 )

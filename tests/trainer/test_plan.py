@@ -34,6 +34,7 @@ works = st.builds(
     engine=st.sampled_from(["torch_cpu", "onnx_cpu", "qnn"]),
     longest_example=st.integers(16, 4096),
     examples=st.integers(1, 10_000),
+    decodable_bytes=st.integers(0, 1000 * MIB),
 )
 choices = st.builds(
     Choices,
@@ -101,10 +102,20 @@ def test_a_halving_is_never_refused_and_never_takes_more(
 def test_with_room_nothing_is_recomputed_and_without_the_longest_are_first() -> None:
     roomy = plan(WORK, 1500 * MIB)
     assert (roomy.micro_batch_tokens, roomy.keep_tokens) == (512, 512)
-    tighter = plan(WORK, 700 * MIB)
+    tighter = plan(WORK, 760 * MIB)
     assert 128 <= tighter.micro_batch_tokens <= tighter.keep_tokens < 512
-    tightest = plan(WORK, 530 * MIB)
+    tightest = plan(WORK, 590 * MIB)
     assert tightest.keep_tokens < tightest.micro_batch_tokens
+
+
+def test_what_is_left_of_the_budget_goes_to_decoded_weights() -> None:
+    work = replace(WORK, decodable_bytes=212 * MIB)
+    for budget in (600, 700, 1024):
+        without, found = plan(WORK, budget * MIB), plan(work, budget * MIB)
+        assert replace(found, decoded_bytes=0) == without
+        left = budget * MIB - predicted_bytes(WORK, without)
+        assert found.decoded_bytes == min(left, 212 * MIB)
+    assert plan(work, None).decoded_bytes == 0
 
 
 def test_a_budget_that_nothing_fits_is_refused_with_what_would_fit() -> None:

@@ -14,6 +14,7 @@ from trainer.memory import Amounts
 from trainer.methods.method import BatchResult
 from trainer.micro_batches import RowCosts, micro_batches, packed_tokens
 from trainer.models.decoder import Decoder
+from trainer.models.keep import Keep, numbers_kept
 
 Below = Callable[[Sequence[TokenExample], int], torch.Tensor]
 """What the layers below the adapted ones make of a packed sequence, [T, hidden_size]: called with
@@ -56,6 +57,12 @@ class FirstOrder:
         self._below = below
         self._keep_tokens = keep_tokens
         self._logit_rows = logit_rows
+        whole = keep_tokens if recompute else max(keep_tokens, micro_batch_tokens)
+        ranks = adapter.rank * len(adapter.targets)
+        numbers = numbers_kept(
+            decoder.config, len(adapter.layers), ranks, whole, micro_batch_tokens
+        )
+        self._room = Keep(numbers, adapter.flat.dtype)
         buckets = decoder.engine.buckets
         self._costs = None if buckets is None else RowCosts.of(decoder.config, buckets)
 
@@ -64,6 +71,7 @@ class FirstOrder:
         cls, decoder: Decoder, adapter: LoraAdapter, amounts: Amounts, below: Below | None = None
     ) -> FirstOrder:
         """As a plan says."""
+        decoder.engine.keep_decoded(amounts.decoded_bytes)
         return cls(
             decoder,
             adapter,
@@ -90,6 +98,7 @@ class FirstOrder:
                 shared,
                 recompute=self._recompute and packed_tokens(shared, part) > self._keep_tokens,
                 below=None if self._below is None else self._below(part, shared),
+                room=self._room,
                 weight=1.0 / total_labels,
                 logit_rows=self._logit_rows,
             )

@@ -7,6 +7,8 @@ Queries are taken some at a time with the keys that any of them may see, so that
 causal mask and the other examples of a pack cost nothing. The heads that share keys are rows of one
 product with them: nothing is repeated, and the sums over a group happen inside the product. P is
 computed again in the backward pass, since it costs less than a read of what it would take to keep.
+Each thread takes some of the pieces, the same ones every time, so that the same threads give the
+same bits.
 
 Source of the gradient: Dao et al., FlashAttention (arXiv 2205.14135) appendix B.
 """
@@ -15,11 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from trainer.models.side_by_side import SideBySide
+
 _QUERIES_AT_ONCE = 64
 """Measured on x86 with 256 and 512 causal tokens: 128 and 256 are slower by a third and more."""
+_FEWEST_SCORES_TO_SHARE = 1 << 13
+"""Queries times keys; below, a thread is done before another has begun."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,13 @@ class AttentionPiece:
     """Which rows of k and v: a range, or int64 [m] if they don't lie together."""
     bias: torch.Tensor | None
     """[n, m], zero or minus infinity; None if every query may see every key."""
+
+    @property
+    def scores(self) -> int:
+        """n · m."""
+        keys = self.keys
+        count = keys.stop - keys.start if isinstance(keys, slice) else len(keys)
+        return int(count) * int(self.queries.stop - self.queries.start)
 
 
 def attention_pieces(
@@ -53,7 +67,11 @@ def attention_pieces(
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pieces: Sequence[AttentionPiece]
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    pieces: Sequence[AttentionPiece],
+    threads: SideBySide,
 ) -> torch.Tensor:
     """The attended values.
 
@@ -62,15 +80,20 @@ def attention(
         k: [T, key_value_heads, head_dim]; consecutive query heads share one of them.
         v: as k.
         pieces: which query sees which key; together all queries, each once.
+        threads: compute some of the pieces each.
 
     Returns:
         [Q, heads · head_dim].
     """
     grouped = _grouped(q, k)
     out = torch.empty_like(grouped)
-    for piece in pieces:
-        probabilities = _probabilities(_rows(grouped, piece.queries), k, piece)
-        _put(out, piece.queries, torch.bmm(probabilities, _at(v, piece.keys)))
+
+    def attend(some: Sequence[AttentionPiece]) -> None:
+        for piece in some:
+            probabilities = _probabilities(_rows(grouped, piece.queries), k, piece)
+            _put(out, piece.queries, torch.bmm(probabilities, _at(v, piece.keys)))
+
+    threads.run([partial(attend, some) for some in _shares(pieces, threads.threads)])
     return out.flatten(1)
 
 
@@ -81,6 +104,7 @@ def attention_gradient(
     k: torch.Tensor,
     v: torch.Tensor,
     pieces: Sequence[AttentionPiece],
+    threads: SideBySide,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of q, k and v, each in its shape.
 
@@ -92,18 +116,43 @@ def attention_gradient(
     # rowsum(do · o), one a query and head
     along = (d_out * out).view(grouped.shape).sum(-1, keepdim=True)
     dq = torch.empty_like(grouped)
-    dk, dv = torch.zeros_like(k), torch.zeros_like(v)
-    for piece in pieces:
-        queries = _rows(grouped, piece.queries)
-        gradients = _rows(d_grouped, piece.queries)
-        keys, values = _at(k, piece.keys), _at(v, piece.keys)
-        probabilities = _probabilities(queries, k, piece)
-        _add(dv, piece.keys, torch.bmm(probabilities.transpose(1, 2), gradients))
-        d_scores = torch.bmm(gradients, values.transpose(1, 2))
-        d_scores.sub_(_rows(along, piece.queries)).mul_(probabilities)
-        _put(dq, piece.queries, torch.bmm(d_scores, keys))
-        _add(dk, piece.keys, torch.bmm(d_scores.transpose(1, 2), queries))
+
+    def differentiate(some: Sequence[AttentionPiece], dk: torch.Tensor, dv: torch.Tensor) -> None:
+        for piece in some:
+            queries = _rows(grouped, piece.queries)
+            gradients = _rows(d_grouped, piece.queries)
+            keys, values = _at(k, piece.keys), _at(v, piece.keys)
+            probabilities = _probabilities(queries, k, piece)
+            _add(dv, piece.keys, torch.bmm(probabilities.transpose(1, 2), gradients))
+            d_scores = torch.bmm(gradients, values.transpose(1, 2))
+            d_scores.sub_(_rows(along, piece.queries)).mul_(probabilities)
+            _put(dq, piece.queries, torch.bmm(d_scores, keys))
+            _add(dk, piece.keys, torch.bmm(d_scores.transpose(1, 2), queries))
+
+    shares = _shares(pieces, threads.threads)
+    sums = [(torch.zeros_like(k), torch.zeros_like(v)) for _ in shares]
+    threads.run(
+        [partial(differentiate, some, *into) for some, into in zip(shares, sums, strict=True)]
+    )
+    (dk, dv), *others = sums
+    for other_dk, other_dv in others:
+        dk.add_(other_dk)
+        dv.add_(other_dv)
     return dq.view(q.shape), dk, dv
+
+
+def _shares(pieces: Sequence[AttentionPiece], threads: int) -> list[list[AttentionPiece]]:
+    """The pieces of each of at most `threads` threads, about as much work for each; one or more."""
+    costs = [(piece.scores, place) for place, piece in enumerate(pieces)]
+    if sum(cost for cost, _ in costs) < _FEWEST_SCORES_TO_SHARE:
+        return [list(pieces)]
+    loads = [0] * min(threads, len(pieces))
+    shares: list[list[AttentionPiece]] = [[] for _ in loads]
+    for cost, place in sorted(costs, reverse=True):
+        least = loads.index(min(loads))
+        loads[least] += cost
+        shares[least].append(pieces[place])
+    return shares
 
 
 def _grouped(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:

@@ -22,10 +22,12 @@ from trainer.adapted_linear import adapted_backward, adapted_forward, adapter_in
 from trainer.lora import LoraAdapter
 from trainer.models.attention import AttentionPiece, attention, attention_gradient
 from trainer.models.config import DecoderConfig
+from trainer.models.keep import Keep
 from trainer.models.kv_cache import KeyValueCache
 from trainer.models.layout import PRODUCTS
 from trainer.models.rms_norm import rms_norm, rms_norm_gradient
 from trainer.models.rope import RopeTables, rotate, rotate_gradient
+from trainer.models.side_by_side import SideBySide
 from trainer.models.swiglu import swiglu, swiglu_gradient
 
 _QKV, _O, _GATE_UP, _DOWN = PRODUCTS
@@ -68,9 +70,11 @@ class Block:
         config: DecoderConfig,
         vectors: Mapping[str, torch.Tensor],
         engine: Engine,
+        threads: SideBySide,
     ) -> None:
         """Bind the layer's vectors; its matrices are the engine's."""
         self._layer, self._config, self._engine = layer, config, engine
+        self._threads = threads
         prefix = f"layers.{layer}."
         self._input_norm = vectors[prefix + "input_layernorm"]
         self._middle_norm = vectors[prefix + "post_attention_layernorm"]
@@ -80,12 +84,17 @@ class Block:
         self._k_norm = vectors.get(prefix + "self_attn.k_norm")
 
     def forward(
-        self, x: torch.Tensor, tokens: Tokens, adapter: LoraAdapter | None
+        self,
+        x: torch.Tensor,
+        tokens: Tokens,
+        adapter: LoraAdapter | None,
+        room: Keep | None = None,
     ) -> tuple[torch.Tensor, Products]:
-        """The outputs [R, H] of x [T, H], and what `backward` can go on from."""
-        made = self._products("forward", x, tokens, adapter)
+        """The outputs [R, H] of x [T, H], and what `backward` can go on from, kept in `room`."""
+        room = room or Keep(0)
+        made = self._products("forward", x, tokens, adapter, room)
         hidden = swiglu(made.gate_up)
-        out, made.thin[_DOWN] = self._linear("forward", _DOWN, hidden, adapter)
+        out, made.thin[_DOWN] = self._linear("forward", _DOWN, hidden, adapter, room)
         return out.add_(made.middle), made
 
     def backward(
@@ -113,7 +122,7 @@ class Block:
         """
         eps = self._config.rms_norm_eps
         if made is None:
-            made = self._products("recompute", x, tokens, adapter)
+            made = self._products("recompute", x, tokens, adapter, Keep(0))
         hidden = swiglu(made.gate_up)
         if _DOWN not in made.thin:
             down = adapter.of_product(self._layer, _DOWN)
@@ -143,24 +152,30 @@ class Block:
         return dx.add_(d_middle) if tokens.kept is None else dx.index_add_(0, tokens.kept, d_middle)
 
     def _products(
-        self, product: Product, x: torch.Tensor, tokens: Tokens, adapter: LoraAdapter | None
+        self,
+        product: Product,
+        x: torch.Tensor,
+        tokens: Tokens,
+        adapter: LoraAdapter | None,
+        room: Keep,
     ) -> Products:
         """All of the forward pass but the last product."""
         eps = self._config.rms_norm_eps
         thin: dict[str, torch.Tensor | None] = {}
         normed = rms_norm(x, self._input_norm, eps)
-        qkv, thin[_QKV] = self._linear(product, _QKV, normed, adapter)
+        qkv, thin[_QKV] = self._linear(product, _QKV, normed, adapter, room)
         if self._bias is not None:
             qkv.add_(self._bias)
+        qkv = room.keep(qkv)
         q, k, v = self._heads(qkv, tokens)
         if tokens.cache is not None:
             k, v = tokens.cache.extend(self._layer, k, v)
-        attended = attention(q, k, v, tokens.pieces)
-        middle, thin[_O] = self._linear(product, _O, attended, adapter)
-        middle.add_(x if tokens.kept is None else x[tokens.kept])
+        attended = room.keep(attention(q, k, v, tokens.pieces, self._threads))
+        middle, thin[_O] = self._linear(product, _O, attended, adapter, room)
+        middle = room.keep(middle.add_(x if tokens.kept is None else x[tokens.kept]))
         normed = rms_norm(middle, self._middle_norm, eps)
-        gate_up, thin[_GATE_UP] = self._linear(product, _GATE_UP, normed, adapter)
-        return Products(qkv, attended, middle, gate_up, thin)
+        gate_up, thin[_GATE_UP] = self._linear(product, _GATE_UP, normed, adapter, room)
+        return Products(qkv, attended, middle, room.keep(gate_up), thin)
 
     def _heads(
         self, qkv: torch.Tensor, tokens: Tokens
@@ -178,7 +193,11 @@ class Block:
         """The gradient of the product's outputs qkv [T, nq + 2 nkv]."""
         eps = self._config.rms_norm_eps
         dq, dk, dv = attention_gradient(
-            d_attended, made.attended, *self._heads(made.qkv, tokens), tokens.pieces
+            d_attended,
+            made.attended,
+            *self._heads(made.qkv, tokens),
+            tokens.pieces,
+            self._threads,
         )
         dq, dk = rotate_gradient(dq, tokens.query_tables), rotate_gradient(dk, tokens.tables)
         if self._q_norm is not None and self._k_norm is not None:
@@ -200,10 +219,16 @@ class Block:
         return (q if tokens.kept is None else q[tokens.kept]), k, v
 
     def _linear(
-        self, product: Product, name: str, x: torch.Tensor, adapter: LoraAdapter | None
+        self,
+        product: Product,
+        name: str,
+        x: torch.Tensor,
+        adapter: LoraAdapter | None,
+        room: Keep,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         lora = None if adapter is None else adapter.of_product(self._layer, name)
-        return adapted_forward(self._engine, product, f"layers.{self._layer}.{name}", x, lora)
+        y, thin = adapted_forward(self._engine, product, f"layers.{self._layer}.{name}", x, lora)
+        return y, None if thin is None else room.keep(thin)
 
     def _linear_gradient(
         self,

@@ -23,9 +23,11 @@ from trainer.lora import LoraAdapter
 from trainer.models.attention import attention_pieces
 from trainer.models.block import Block, Products, Tokens
 from trainer.models.config import DecoderConfig
+from trainer.models.keep import Keep
 from trainer.models.kv_cache import KeyValueCache
 from trainer.models.rms_norm import rms_norm, rms_norm_gradient
 from trainer.models.rope import RopeTables, inverse_frequencies, rope_tables
+from trainer.models.side_by_side import SideBySide
 from trainer.packing import Packed
 
 NOT_ON_ENGINE = (
@@ -81,8 +83,10 @@ class Decoder:
         }
         self._frequencies = inverse_frequencies(config, weights.vectors)
         self._norm = vectors["norm"]
+        threads = SideBySide(engine.options.threads)
         self._blocks = [
-            Block(layer, config, vectors, engine) for layer in range(config.num_hidden_layers)
+            Block(layer, config, vectors, engine, threads)
+            for layer in range(config.num_hidden_layers)
         ]
         self._head = "embed_tokens" if config.tie_word_embeddings else "lm_head"
 
@@ -125,6 +129,7 @@ class Decoder:
         *,
         recompute: bool,
         below: torch.Tensor | None = None,
+        room: Keep | None = None,
     ) -> Pass:
         """A forward pass for `backward`.
 
@@ -136,16 +141,22 @@ class Decoder:
                 pass; otherwise keep what its products gave.
             below: what the layers below the adapted ones make of the tokens, [T, hidden_size];
                 None to compute it.
+            room: where to keep it all; a pass ends when another begins in the same room.
         """
         whole = self._whole(packed)
-        x = self._below(packed, whole, adapter.layers.start) if below is None else below
+        room = room or Keep(0)
+        room.begin()
+        x = room.keep(self._below(packed, whole, adapter.layers.start) if below is None else below)
         trimmed = self._trimmed(packed, whole, rows)
         blocks: list[tuple[int, Tokens, torch.Tensor, Products | None]] = []
         for layer in adapter.layers:
             tokens = trimmed if layer == len(self._blocks) - 1 else whole
-            out, made = self._blocks[layer].forward(x, tokens, adapter)
-            blocks.append((layer, tokens, x, None if recompute else made))
-            x = out
+            if recompute:
+                out, made = self._blocks[layer].forward(x, tokens, adapter)[0], None
+            else:
+                out, made = self._blocks[layer].forward(x, tokens, adapter, room)
+            blocks.append((layer, tokens, x, made))
+            x = room.keep(out)
         return Pass(rms_norm(x, self._norm, self.config.rms_norm_eps), x, blocks)
 
     @torch.no_grad()
