@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +28,7 @@ from service.gates.limits import Limits
 from service.gates.pacing import Pacer
 from service.home import Home
 from service.locks import FileLock
+from service.log_lines import formatter
 from service.models import ModelFolder
 from service.nights.chooser import NightChooser
 from service.nights.conductor import Conductor
@@ -85,12 +85,9 @@ def serve(settings: Settings, limits: Limits, announce: Callable[[int, Path], No
     os.umask(0o077)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.Formatter.converter = time.gmtime
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(formatter(settings.log))
+    logging.basicConfig(level=logging.INFO, handlers=[lines])
     home = Home.at(settings.home)
     home.create()
     lock = FileLock.take(home.daemon_lock, patience=_LOCK_PATIENCE_SECONDS)

@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.log_lines import Style
+
 EngineName = Literal["auto", "qnn", "onnx_cpu", "torch_cpu"]
 FormName = Literal["auto", "inputs", "table"]
 SocPart = Literal["", "SM8550", "SM8650", "SM8750", "SM8850"]
@@ -29,6 +31,9 @@ class Settings(BaseSettings):
     socket: str = Field(
         default="",
         description="Path of the Unix socket; empty: lorad.sock in the home; `none`: no socket.",
+    )
+    log: Style = Field(
+        default="plain", description="How the lines of the log are written: `plain` or `json`."
     )
     engine: EngineName = Field(
         default="auto", description="What computes the frozen products of new runs."

@@ -57,13 +57,14 @@ def write_backup(
         OSError: the disk is full, or a file can't be read.
     """
     folder = scratch_folder(scratch, ".lorad-backup-")
+    gone: set[str] = set()
     try:
         for _ in range(_ATTEMPTS):
             copy = folder / DATABASE
             copy.unlink(missing_ok=True)
             try:
                 snapshot = take_snapshot(home.database, copy)
-                files = dict(_files(home, copy, snapshot, with_models, with_keys))
+                files = dict(_files(home, copy, snapshot, gone, with_models, with_keys))
                 manifest = _manifest(home, files, snapshot, with_models, with_keys)
                 _write(out, manifest, files)
             except SnapshotError as error:
@@ -79,11 +80,21 @@ def write_backup(
 
 
 def _files(
-    home: Home, copy: Path, snapshot: Snapshot, with_models: bool, with_keys: bool
+    home: Home,
+    copy: Path,
+    snapshot: Snapshot,
+    gone: set[str],
+    with_models: bool,
+    with_keys: bool,
 ) -> Iterator[tuple[str, Path]]:
+    """Each file by its name. ``gone`` are versions that an earlier attempt missed: if the database
+    names one still, its files were lost long ago."""
     yield DATABASE, copy
     for path in snapshot.versions:
-        yield from _folder(home, home.path / path)
+        if path not in gone:
+            gone.add(path)
+            yield from _folder(home, home.path / path)
+            gone.remove(path)
     for run in snapshot.runs:
         spec = home.run(run) / "spec.json"
         if spec.is_file():

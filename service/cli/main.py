@@ -15,6 +15,8 @@ from service.cli.doctor import doctor
 from service.cli.history import history
 from service.cli.pair import pair
 from service.cli.pause import pause, resume
+from service.cli.predict import predict
+from service.cli.report import report
 from service.cli.schedule import schedule
 from service.cli.serve import serve
 from service.cli.status import status
@@ -45,11 +47,13 @@ app.command()(doctor)
 app.command()(history)
 app.command()(versions)
 app.command()(export)
+app.command()(predict)
 app.command()(schedule)
 app.command()(pause)
 app.command()(resume)
 app.command()(backup)
 app.command()(restore)
+app.command()(report)
 app.command()(demo)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.client import delete, get, pages, refused, session
+from service.cli.client import delete, get, pages, post, refused, session
 from service.cli.names import AdapterArgument, adapter_path
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import Exit, fail, print_json
@@ -35,17 +35,30 @@ def versions(
     remove: Annotated[
         int | None, typer.Option("--delete", min=1, help="Delete this version and its files.")
     ] = None,
+    activate: Annotated[
+        int | None,
+        typer.Option("--activate", min=1, help="Make this the active version, as your decision."),
+    ] = None,
+    deactivate: Annotated[
+        int | None,
+        typer.Option("--deactivate", min=1, help="Have no active version, if this one is it."),
+    ] = None,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """List an adapter's versions, newest first, or show or delete one."""
+    """List an adapter's versions, newest first, or show, activate, deactivate or delete one."""
     place = home_of(home)
-    if remove is not None:
+    if sum(one is not None for one in (remove, version, activate, deactivate)) > 1:
+        fail("expected one version to do one thing with, found several", Exit.USAGE)
+    if activate is not None:
+        answer = post(place, adapter_path(name, f"/versions/{activate}/activate"))
+        _tell(answer, f"version {activate} of {name} is active now.", json_output)
+    elif deactivate is not None:
+        answer = post(place, adapter_path(name, f"/versions/{deactivate}/deactivate"))
+        _tell(answer, f"version {deactivate} of {name} isn't active now.", json_output)
+    elif remove is not None:
         answer = delete(place, adapter_path(name, f"/versions/{remove}"))
-        if json_output:
-            print_json(answer)
-        else:
-            typer.echo(f"version {remove} of {name} is deleted with its files.")
+        _tell(answer, f"version {remove} of {name} is deleted with its files.", json_output)
     elif version is not None:
         found = get(place, adapter_path(name, f"/versions/{version}"))
         if json_output:
@@ -94,6 +107,13 @@ def export(
         typer.echo(f"version {version} of {name} is in {file} ({size:,} bytes).")
 
 
+def _tell(answer: Any, words: str, json_output: bool) -> None:
+    if json_output:
+        print_json(answer)
+    else:
+        typer.echo(words)
+
+
 def _list(home: Home, name: str, json_output: bool) -> None:
     listed = pages(home, adapter_path(name, "/versions", limit=100))
     found = [one for page in listed for one in page["versions"]]
@@ -128,11 +148,12 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 
 def _show(one: dict[str, Any]) -> None:
     active = ", active" if one["active"] else ""
-    typer.echo(f"version {one['number']} of run {one['run']}{active}: {one['verdict']}")
+    source = "imported" if one["run"] is None else f"of run {one['run']}"
+    typer.echo(f"version {one['number']}, {source}{active}: {one['verdict']}")
     typer.echo(f"  {one['verdict_reason']}")
     for line in measured(one["metrics"]):
         typer.echo(f"  {line}")
-    if not one["exact_resume"]:
+    if one["exact_resume"] is False:
         typer.echo(f"  not the very same run throughout: {one['exact_resume_reason']}")
     if one["seen_deleted"]:
         typer.echo(f"  {one['seen_deleted']} examples that it has seen are deleted since")

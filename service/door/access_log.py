@@ -47,7 +47,16 @@ class AccessLog:
             pattern = getattr(scope.get("route"), "path", "(no route)")
             method = scope["method"] if scope["method"] in _METHODS else "(other)"
             self._requests.count(method, pattern, status, seconds)
-            _log.info("%s %s %d %.1f ms", method, pattern, status, seconds * 1000)
+            milliseconds = round(seconds * 1000, 1)
+            told = {"event": "request", "method": method, "route": pattern, "status": status}
+            _log.info(
+                "%s %s %d %.1f ms",
+                method,
+                pattern,
+                status,
+                milliseconds,
+                extra=told | {"milliseconds": milliseconds},
+            )
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -324,6 +324,17 @@ def test_a_version_that_is_deleted_meanwhile_makes_it_begin_again(
     assert not list((tmp_path / "again").glob("adapters/*/versions/*"))
 
 
+def test_a_version_whose_files_were_lost_long_ago_is_no_hindrance(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    home = Home.at(tmp_path / "home")
+    restore(made[0], home, replace=False)
+    shutil.rmtree(next(home.path.glob("adapters/*/versions/*")))
+    with (tmp_path / "b").open("w+b") as out:
+        manifest = write_backup(home, out, tmp_path, with_models=False, with_keys=False)
+    assert not any(file.name.startswith("adapters/") for file in manifest.files)
+
+
 def test_what_is_no_home_can_not_be_backed_up(tmp_path: Path) -> None:
     answer = lorad("backup", str(tmp_path / "b"), home=tmp_path / "nowhere")
     assert answer.returncode == 1

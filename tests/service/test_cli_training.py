@@ -46,6 +46,15 @@ def test_train_watch_versions_and_export(ready: Daemon, tmp_path: Path) -> None:
     unknown = lorad("export", name, str(tmp_path / "no.zip"), "--version", "9", home=home)
     assert unknown.returncode == 4
     assert not (tmp_path / "no.zip").exists()
+    off = lorad("versions", name, "--deactivate", "1", "--json", home=home)
+    assert json.loads(off.stdout)["active"] is False
+    assert ready.adapter()["active_version"] is None
+    assert lorad("versions", name, "--activate", "1", home=home).returncode == 0
+    assert ready.adapter()["active_version"]["number"] == 1
+    assert lorad("versions", name, "--activate", "1", "--delete", "1", home=home).returncode == 2
+    active = lorad("versions", name, "--delete", "1", home=home)
+    assert (active.returncode, "is active" in active.stderr) == (4, True)
+    assert lorad("versions", name, "--deactivate", "1", home=home).returncode == 0
     gone = lorad("versions", name, "--delete", "1", home=home)
     assert gone.returncode == 0, gone.stderr
     assert json.loads(lorad("versions", name, "--json", home=home).stdout)["versions"] == []
@@ -168,3 +177,21 @@ def test_narrow_terminals_colour_and_pipes(shared: Daemon) -> None:
     plain = lorad("adapters", home=shared.home, FORCE_COLOR="1", NO_COLOR="1").stdout
     assert "\x1b[" in forced
     assert "\x1b[3" not in plain
+
+
+def test_predict_asks_for_labels_of_texts_and_of_lines(shared: Daemon, tmp_path: Path) -> None:
+    home = shared.home
+    one = lorad("predict", "phone", "later please", "now please", home=home)
+    assert one.returncode == 0, one.stderr
+    assert one.stdout == "later\t70.0 %\nnow\t70.0 %\n"
+    file = tmp_path / "lines"
+    wanted = ["later" if number % 3 else "now" for number in range(150)]
+    file.write_text("".join(f"line {number}: {w}\n\n" for number, w in enumerate(wanted)))
+    many = json.loads(lorad("predict", "phone", "-", "--json", home=home, stdin=file).stdout)
+    assert [answer["label"] for answer in many["predictions"]] == wanted
+    assert many["version"] is None
+    free = lorad("predict", "free", "say something", "--max-tokens", "3", home=home)
+    assert free.returncode == 0, free.stderr
+    assert free.stdout.strip()
+    assert lorad("predict", "phone", "x", "--max-tokens", "3", home=home).returncode == 4
+    assert lorad("predict", "phone", "-", home=home).returncode == 2
