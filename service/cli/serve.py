@@ -9,7 +9,16 @@ import typer
 from service.cli.options import HomeOption, gate_limits, settings_with
 from service.cli.outcome import fail
 
+app = typer.Typer(name="lorad", pretty_exceptions_show_locals=False)
+"""`lorad` with this command alone."""
 
+
+@app.callback()
+def only_serve() -> None:
+    """Keep its name on the command line, as among the others."""
+
+
+@app.command()
 def serve(
     home: HomeOption = None,
     port: Annotated[

@@ -44,6 +44,6 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         out.print(table)
         return
     for row in rows:
-        out.print(Text(row[0], style="bold"))
+        out.print(Text(f"{titles[0]} {row[0]}", style="bold"))
         for title, cell in zip(titles[1:], row[1:], strict=True):
             out.print(Text(f"  {title}: {cell}" if title else f"  {cell}"))

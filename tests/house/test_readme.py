@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from typer.core import TyperGroup
 
 import service.routes
-from service.cli.main import app
+from service.cli.commands import app
 from service.settings import Settings
 from tests.house.repository import ROOT
 
