@@ -68,7 +68,7 @@ def error_response(refusal: Refusal) -> Response:
 def _code(refusal: Refusal) -> str | None:
     if refusal.status_code == 404:
         return "model_not_found"
-    if any(one.message.startswith(_UNSUPPORTED) for one in refusal.errors):
+    if refusal.errors and refusal.errors[0].message.startswith(_UNSUPPORTED):
         return "unsupported_parameter"
     return None
 
