@@ -20,23 +20,21 @@ from npu.weights import FrozenWeights
 from trainer.dataset import TokenExample
 from trainer.determinism import be_deterministic
 from trainer.lora import LoraAdapter
-from trainer.memory import MIB, Amounts, Work
+from trainer.memory import MIB, Work
 from trainer.methods.first_order import FirstOrder
 from trainer.models.config import DecoderConfig
 from trainer.models.decoder import Decoder
 from trainer.models.layout import matrices_multiplied_by
 from trainer.optimizer import Optimizer
-from trainer.plan import BudgetError, Choices, plan
+from trainer.plan import Choices, plan
 from trainer.prefix_cache import PrefixCache
 from trainer.prefix_files import PrefixFiles, prefix_name
 from trainer.safetensors_file import SafetensorsFile
 from trainer.spec import TrainingSettings
 
 _CACHE_BYTES = 1 << 30
-_MEMORY_MB = 700
-"""What issue 6 allows in all."""
-_DEFAULT_MEMORY_MB = 1024
-"""The daemon's default, for a model that can't do with that."""
+_DEFAULT_MEMORY = 1024 * MIB
+"""The daemon's default budget."""
 
 
 class Ours:
@@ -48,6 +46,7 @@ class Ours:
         format: str | None = None,
         recompute: bool | None = None,
         cache: Path | None = None,
+        memory: int = _DEFAULT_MEMORY,
     ) -> None:
         """Open the weights and load the adapter.
 
@@ -57,6 +56,7 @@ class Ours:
             recompute: as in TrainingSettings; None leaves it to the plan.
             cache: an empty folder for what the layers below the adapted ones give; None: it is
                 computed at every step.
+            memory: bytes that the plan has.
         """
         be_deterministic()
         self._task = task
@@ -91,7 +91,7 @@ class Ours:
         self._method = FirstOrder.by_plan(
             decoder,
             adapter,
-            _amounts(work, Choices(recompute=recompute)),
+            plan(work, memory, Choices(recompute=recompute)),
             None if prefix is None else prefix.rows,
         )
 
@@ -106,22 +106,16 @@ class Ours:
         return loss
 
 
-def _amounts(work: Work, choices: Choices) -> Amounts:
-    try:
-        return plan(work, _MEMORY_MB * MIB, choices)
-    except BudgetError:
-        return plan(work, _DEFAULT_MEMORY_MB * MIB, choices)
-
-
 def run(
     task: Task,
     channel: Channel,
     format: str | None = None,
     recompute: bool | None = None,
     cached: bool = False,
+    memory: int = _DEFAULT_MEMORY,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="lorad-bench-prefix-") as folder:
-        ours = Ours(task, format, recompute, Path(folder) if cached else None)
+        ours = Ours(task, format, recompute, Path(folder) if cached else None, memory)
         channel.ready(torch=torch.__version__, precision=ours.engine.report()["precision"])
         for step in channel.steps():
             channel.done(ours.step(step))

@@ -20,6 +20,7 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "short_4x64": ("short_4x64", "peft"),
     "short_4x64_vs_peft_best": ("short_4x64", "peft_best"),
     "full_4x256": ("full_4x256", "peft"),
+    "full_4x256_in_700_mb": ("full_4x256_700_mb", "peft"),
     "top8_cached_realistic": ("realistic_top", "peft_as_used"),
     "top8_cached_realistic_vs_peft_best": ("realistic_sorted_top", "peft_best"),
     "top8_cached_short_4x64": ("short_4x64_top", "peft"),
@@ -41,6 +42,7 @@ TOP8 = ("top8_cached_realistic", "top8_cached_short_4x64")
 
 PEAKS: Mapping[str, tuple[str, str]] = {
     "ours_4x256": ("full_4x256", "ours"),
+    "ours_700_mb_4x256": ("full_4x256_700_mb", "ours_700_mb"),
     "ours_saving_all_4x256": ("full_4x256_formats", "ours_saving_all"),
     "peft_4x256": ("full_4x256", "peft"),
     "peft_best_4x256": ("full_4x256_peft_best", "peft_best"),
@@ -86,8 +88,8 @@ GOALS: Mapping[str, Goal] = {
     "short_4x64": Goal("ratios.short_4x64", ">=", 1.4),
     "full_4x256": Goal("ratios.full_4x256", ">=", 1.3),
     "top8_cached": Goal("ratios.top8_cached", ">=", 3.0),
-    "peak_mb_ours_4x256": Goal("peak_mb.ours_4x256", "<=", 700.0),
-    "speed_at_that_peak": Goal("ratios.full_4x256", ">=", 1.0),
+    "peak_mb_ours_4x256": Goal("peak_mb.ours_700_mb_4x256", "<=", 700.0),
+    "speed_at_that_peak": Goal("ratios.full_4x256_in_700_mb", ">=", 1.0),
     "gemm_efficiency_short_4x64": Goal("gemm_efficiency.short_4x64", ">=", 0.75),
     "gemm_efficiency_full_4x256": Goal("gemm_efficiency.full_4x256", ">=", 0.75),
 }

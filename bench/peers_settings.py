@@ -6,6 +6,7 @@
     short_4x64          4 x 64 tokens, the last 4 of each labelled
     full_4x256          4 x 256 tokens, all labelled but the first
     …_formats           the same for our weights in other formats and with everything saved
+    …_700_mb            the same within 700 MB
     …_others            the same for litgpt and torchtune; of full_4x256 one race each, and one for
                         PEFT at its best, since all of them at once may not fit into memory
     …_top               the same with adapters in the top 8 layers only
@@ -97,6 +98,7 @@ def settings(vocabulary: int, steps: int, full_steps: int, top: int) -> list[Set
         Setting("short_4x64_others", _repeated(short, few_short), others),
         Setting("full_4x256", _repeated(full, full_steps), ("ours", "peft", "peft_checkpointing")),
         Setting("full_4x256_formats", _repeated(full, few_full), formats),
+        Setting("full_4x256_700_mb", _repeated(full, full_steps), ("ours_700_mb", "peft")),
         *(
             Setting(f"full_4x256_{name}", _repeated(full, few_full), ("ours", name))
             for name in ("peft_best", "litgpt", "torchtune")
