@@ -9,7 +9,6 @@ without; the engine's counts include what was computed for them.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from trainer.models.decoder import Decoder
@@ -17,7 +16,7 @@ from trainer.predict.answering import Answering
 from trainer.predict.base import OpenBase
 from trainer.predict.question import Head
 from trainer.predict.refused import Refused
-from trainer.predict.room import room_to_predict
+from trainer.predict.room import lasting, room_to_predict
 from trainer.predict.shelf import AdapterShelf
 from trainer.run_plan import RunPlan
 from trainer.run_requests import Emit, Requests
@@ -40,15 +39,13 @@ class RunQuestions:
     ) -> None:
         """Bind them; the memory for a question is what the plan keeps free between two steps."""
         self._spec, self._inbox, self._pace = spec, requests.questions, requests.pace
-        taken = sum(plan.predicted.values())
-        budget = taken if plan.budget is None else max(taken, plan.budget)
-        beside = plan.work.examples * plan.work.longest_example
-        work = replace(plan.work, longest_example=1, longest_evaluation=1, examples=beside)
+        whole = sum(plan.predicted.values())
+        budget = whole if plan.budget is None else max(whole, plan.budget)
         self._base = OpenBase(
             decoder,
             tokenizer,
             AdapterShelf(home, decoder.config, spec.base_hash, 0),
-            room_to_predict(work, budget),
+            room_to_predict(plan.work, budget, lasting(plan.predicted)),
         )
         self._answering = Answering(self._inbox, emit, self._base_for, requests.reason_to_stop)
         self.seconds = 0.0

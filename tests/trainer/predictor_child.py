@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from npu.weights import FrozenWeights
+from service.child_process import ALLOCATOR
 from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
 from trainer.publishing import publish_version
@@ -53,9 +54,10 @@ def text_question(home: Path, version: str | None, text: str, **changes: Any) ->
 
 
 def _head(home: Path, version: str | None) -> dict[str, Any]:
-    manifest = json.loads((home / "models/tiny/manifest.json").read_text())
+    (model,) = (home / "models").iterdir()
+    manifest = json.loads((model / "manifest.json").read_text())
     return {
-        "model": "tiny",
+        "model": model.name,
         "base_hash": manifest["base_hash"],
         "version": version,
         "engine": {"engine": "torch_cpu", "threads": 1},
@@ -72,7 +74,7 @@ class PredictorChild:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            env=os.environ | environment,
+            env=ALLOCATOR | os.environ | environment,
         )
         self._alarm = threading.Timer(120, self.process.kill)
         self._alarm.daemon = True
@@ -82,7 +84,9 @@ class PredictorChild:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            yield json.loads(line)
+            event = json.loads(line)
+            if event["event"] != "answering":  # a busy machine's sign of life
+                yield event
 
     def send(self, question: Mapping[str, Any]) -> int:
         """Ask; the question's id."""

@@ -62,7 +62,7 @@ class Both:
         write_peft_folder(saved, self.adapter, base_model="member", base_hash="sha256:0")
         self.oracle = PeftModel.from_pretrained(self.member.oracle, saved).double().eval()
         self.tokenizer = Listening.load(folder / "models/member")
-        plenty = Room(self.member.config, lambda tokens: 1 << 40, 1 << 40)
+        plenty = Room(self.member.config, 1 << 40, lambda tokens: tokens, 0)
         decoder = self.member.decoder()
         self.base = OpenBase(decoder, self.tokenizer, OneAdapter(self.adapter), plenty)
 

@@ -69,7 +69,7 @@ def test_neither_answers_nor_training_change(home: Path) -> None:
     seen += rest
 
     for number, events in expected.items():
-        found = [event for event in seen if event.get("id") == number]
+        found = [e for e in seen if e.get("id") == number and e["event"] != "answering"]
         for event in (*found, *events):
             event.pop("run", None)
         if number == 6:

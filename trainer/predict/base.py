@@ -87,10 +87,13 @@ def open_base(home: Path, head: Head, guard: EngineGuard, budget: int) -> tuple[
     options = head.engine_options(guard.folder / "contexts")
     products = matrices_multiplied_by(config)
     engine = open_engine(weights, head.engine, options, guard, products)
+    room = room_to_predict(only_predicting(config, weights, engine), budget - KEPT_ADAPTERS)
+    decoded = min(room.spare, engine.decodable_bytes)
+    engine.keep_decoded(decoded)
     base = OpenBase(
         Decoder(config, weights, engine),
         ChatTokenizer.load(home / "models" / head.model),
         AdapterShelf(home, config, weights.content_hash, KEPT_ADAPTERS),
-        room_to_predict(only_predicting(config, weights, engine), budget - KEPT_ADAPTERS),
+        room.without(decoded),
     )
     return base, engine

@@ -1,6 +1,6 @@
 """How long a question may be so that the process that answers it stays within its memory.
 
-    program │ weights │ tiles │ adapters kept │ the one asked │ one question at a time
+    what lasts: program, weights, tiles, adapters … │ the adapter asked │ one question at a time
 
 A pure function of the budget, the model and the adapter that is asked, so that what is refused once
 is refused always. The figures are those of an evaluation (`trainer/memory.py`).
@@ -8,25 +8,32 @@ is refused always. The figures are those of an evaluation (`trainer/memory.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from npu.engine import Engine
 from npu.weights import FrozenWeights
-from trainer.memory import MIB, Amounts, Work, predicted_bytes
+from trainer.memory import MIB, Amounts, Work, predicted
 from trainer.models.config import DecoderConfig
 from trainer.models.kv_cache import KeyValueCache
 
 PIECE_TOKENS = 128
 """Tokens of a prompt that are computed at once before a text."""
-LOGIT_ROWS = 32
+_AMOUNTS = Amounts(micro_batch_tokens=1, keep_tokens=0, logit_rows=112, evaluation_tokens=1)
+LOGIT_ROWS = _AMOUNTS.scored_rows
 """Rows of logits that exist at a time while labels are scored."""
+COMMON_TOKENS = 2048
+"""What can be asked before memory goes to what makes answers faster."""
 KEPT_ADAPTERS = 64 * MIB
 """Of adapters beside the one that is asked."""
 
 _FLOAT = 4
+_MASK_BYTES = 4
+"""Of each pair of tokens, on top of an evaluation's: who sees whom in a pack of thousands."""
 _QUERIES_AT_ONCE = 64
 _LONGEST = 1 << 20
+_IN_TURN = ("a step", "an evaluation", "a checkpoint")
+"""What of a prediction of memory is over when a question is answered."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +41,34 @@ class Room:
     """What is left of a budget when everything is loaded but the adapter that is asked."""
 
     config: DecoderConfig
-    left: Callable[[int], int]
-    """Bytes that are left when scoring a pack of so many tokens; negative if it doesn't fit."""
     free: int
-    """Bytes that are left for a question."""
+    """Bytes for a question and its adapter; negative if there is no room at all."""
+    scoring: Callable[[int], int]
+    """Bytes that it takes to score a pack of so many tokens."""
+    anything: int
+    """Bytes that it takes to compute anything at all."""
 
     def label_tokens(self, adapter_bytes: int) -> int:
         """The most tokens of a prompt and all its labels together; 0 if there is no room at all."""
-        return _most(lambda tokens: self.left(tokens) >= adapter_bytes)
+        return _most(lambda tokens: self.scoring(tokens) + adapter_bytes <= self.free)
 
     def text_tokens(self, adapter_bytes: int) -> int:
         """The most tokens of a conversation and its answer; 0 if there is no room at all."""
-        most = _most(lambda tokens: self.free - _text_bytes(self.config, tokens) >= adapter_bytes)
+        most = _most(lambda tokens: self._writing(tokens) + adapter_bytes <= self.free)
         return min(most, self.config.max_position_embeddings)
+
+    @property
+    def spare(self) -> int:
+        """What common questions leave over; 0 if not even these fit."""
+        tokens = min(COMMON_TOKENS, self.config.max_position_embeddings)
+        return max(0, self.free - max(self.scoring(tokens), self._writing(tokens)))
+
+    def without(self, some: int) -> Room:
+        """The same with so many bytes less."""
+        return replace(self, free=self.free - some)
+
+    def _writing(self, tokens: int) -> int:
+        return self.anything + _text_bytes(self.config, tokens)
 
 
 def only_predicting(config: DecoderConfig, weights: FrozenWeights, engine: Engine) -> Work:
@@ -65,19 +87,29 @@ def only_predicting(config: DecoderConfig, weights: FrozenWeights, engine: Engin
     )
 
 
-def room_to_predict(work: Work, budget: int) -> Room:
-    """The room beside `work`, between its steps and evaluations, in `budget` bytes."""
-
-    def left(tokens: int) -> int:
-        return budget - predicted_bytes(work, _scoring(tokens))
-
-    return Room(work.config, left, left(1))
+def lasting(found: Mapping[str, int]) -> int:
+    """What of a prediction (`trainer.memory.predicted`) stays between steps and evaluations."""
+    return sum(size for what, size in found.items() if what not in _IN_TURN)
 
 
-def _scoring(tokens: int) -> Amounts:
-    return Amounts(
-        micro_batch_tokens=1, keep_tokens=0, logit_rows=5 * LOGIT_ROWS, evaluation_tokens=tokens
-    )
+def room_to_predict(work: Work, budget: int, taken: int | None = None) -> Room:
+    """The room in a process of `budget` bytes.
+
+    `taken`: how many it holds for good; None: what `work` makes last.
+    """
+
+    def passing(amounts: Amounts) -> int:
+        found = predicted(scored, amounts)
+        return sum(found.values()) - lasting(found)
+
+    def scoring(tokens: int) -> int:
+        masks = _MASK_BYTES * tokens * tokens
+        return masks + passing(replace(_AMOUNTS, evaluation_tokens=tokens))
+
+    scored = replace(work, longest_example=1, longest_evaluation=1)
+    if taken is None:
+        taken = lasting(predicted(scored, _AMOUNTS))
+    return Room(work.config, budget - taken, scoring, passing(replace(_AMOUNTS, logit_rows=1)))
 
 
 def _text_bytes(config: DecoderConfig, context: int) -> int:
