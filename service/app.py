@@ -42,6 +42,7 @@ from service.routes import (
     run_events,
     runs,
     schedule,
+    version_import,
     versions,
 )
 from service.routes.responses import add_answers_to_parameters, add_schemas, add_scopes
@@ -105,6 +106,7 @@ def create_app(context: Context, authenticator: Authenticator, port: int, versio
         runs,
         restart,
         run_events,
+        version_import,
         versions,
         predictions,
         openai,

@@ -54,11 +54,13 @@ def published(final: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def remove_unfinished(*parents: Path) -> None:
-    """Remove what a killed process left half-written where it `published`."""
-    for parent in parents:
-        for folder in parent.glob(".tmp-*"):
-            shutil.rmtree(folder, ignore_errors=True)
+def remove_unfinished(parent: Path, of: str = "") -> None:
+    """Remove what a killed process left half-written where it `published`.
+
+    Only of folders whose names begin with `of`: another process may be publishing others there.
+    """
+    for folder in parent.glob(f".tmp-{of}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def file_sha256(path: Path) -> str:

@@ -23,15 +23,11 @@ import numpy as np
 import torch
 
 from trainer.models.config import DecoderConfig
-from trainer.models.layout import LINEARS, MODULES, PRODUCTS, linear_shape
+from trainer.models.layout import LINEARS, PRODUCTS, linear_shape
+from trainer.peft_keys import peft_key
 
 TARGETS = LINEARS
 """Every linear that can be adapted, in the order of the computation."""
-
-
-def peft_key(layer: int, target: str, part: str) -> str:
-    """PEFT's name of one tensor; `part` is `lora_A` or `lora_B`."""
-    return f"base_model.model.model.layers.{layer}.{MODULES[target]}.{target}.{part}.weight"
 
 
 @dataclass(frozen=True)

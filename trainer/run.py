@@ -107,7 +107,8 @@ class Run:
             OSError: a checkpoint or the version can't be written; what was there before stays.
         """
         # this process holds the only worker's lock
-        remove_unfinished(self._checkpoints, (self.home / self._version).parent)
+        remove_unfinished(self._checkpoints)
+        remove_unfinished((self.home / self._version).parent, "run-")
         finish_replacing(self._checkpoints)
         if not (self.home / self._version).exists():
             self._produce_version()

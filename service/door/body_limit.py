@@ -4,6 +4,7 @@ And none that takes for ever, so that half-sent requests can't use up the daemon
 """
 
 import asyncio
+import re
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +14,11 @@ from service.door.problems import Refusal, problem_response
 
 MOST_BODY_BYTES = 2 * 1024 * 1024
 MOST_SECONDS = 60.0
+
+MOST_IMPORT_BYTES = 256 * 1024 * 1024
+"""Of an adapter that is imported; it goes to the disk as it comes in."""
+
+_IMPORT = re.compile(r"/v1/adapters/[^/]+/versions/import")
 
 MOST_STRANGERS_BYTES = 4096
 """Of a request that needs no token, so that apps without one can't make the daemon grow."""
@@ -33,9 +39,12 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         most, seconds = MOST_BODY_BYTES, MOST_SECONDS
+        remedy = "send the examples in several requests"
+        if _IMPORT.fullmatch(scope.get("path", "")):
+            most, remedy = MOST_IMPORT_BYTES, "import an adapter of a lower rank"
         if CALLER not in scope:
             most, seconds = MOST_STRANGERS_BYTES, MOST_STRANGERS_SECONDS
-        reason = f"the body may have at most {most} bytes; send the examples in several requests"
+        reason = f"the body may have at most {most} bytes; {remedy}"
         slow = f"the body must arrive within {seconds:.0f} seconds; send it again, or less at once"
         declared = Headers(scope=scope).get("content-length", "0")
         if not declared.isdecimal() or int(declared[:20]) > most:

@@ -19,7 +19,7 @@ PUBLIC_PATHS = frozenset({"/docs", "/healthz", "/v1/hello", "/v1/pair", *PAGE_FI
 
 _OWN_SITES = frozenset({"none", "same-origin"})
 _OVER_SOCKET = frozenset({"localhost"})
-_BODY_TYPES = frozenset({"application/json", "application/x-ndjson"})
+_BODY_TYPES = frozenset({"application/json", "application/x-ndjson", "application/zip"})
 
 CALLER = "lorad.caller"
 """The key of the scope under which routes find the `Caller`."""

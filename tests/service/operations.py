@@ -29,6 +29,9 @@ BODIES: dict[str, Any] = {
 }
 """A valid body for each operation that takes one."""
 
+ZIP = "POST /v1/adapters/{name}/versions/import"
+"""What takes no JSON, but a zip file."""
+
 QUERIES: dict[str, dict[str, str]] = {
     "DELETE /v1/adapters/{name}/examples": {"all": "true"},
     "GET /v1/hello": {"nonce": "A" * 22, "key": "nobody"},
@@ -54,7 +57,9 @@ class Operation:
     def valid(self) -> dict[str, Any]:
         """A valid body and query, as options of `send`."""
         found: dict[str, Any] = {"params": QUERIES.get(str(self), {})}
-        if self.takes_body:
+        if str(self) == ZIP:
+            found |= {"content": b"PK", "headers": {"Content-Type": "application/zip"}}
+        elif self.takes_body:
             assert str(self) in BODIES, f"say in BODIES what {self} takes"
             found["json"] = BODIES[str(self)]
         return found

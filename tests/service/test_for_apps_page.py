@@ -56,6 +56,7 @@ def bound(model: Any, field: str, name: str) -> Any:
 
 LIMITS = {
     "body of a request": body_limit.MOST_BODY_BYTES,
+    "body of an imported adapter": body_limit.MOST_IMPORT_BYTES,
     "examples in one JSON request": examples.MOST_EXAMPLES,
     "lines in one NDJSON request": examples.MOST_LINES,
     "characters of an input": bound(examples.PostedExample, "input", "maxLength"),

@@ -11,6 +11,7 @@ import pytest
 
 from api_schemas.scopes import SCOPES
 from service.door.guard import PUBLIC_PATHS
+from tests.service.adapter_zips import adapter_zip, complete_model
 from tests.service.daemon import Daemon
 
 HEAVY = ("torch", "onnxruntime", "onnxruntime_qnn", "trainer", "npu", "numpy", "transformers")
@@ -75,6 +76,7 @@ def test_every_route_is_described_with_its_problems(document: dict[str, Any]) ->
         ("GET", "/v1/adapters/{name}/versions"),
         ("GET", "/v1/adapters/{name}/versions/{number}"),
         ("GET", "/v1/adapters/{name}/versions/{number}/download"),
+        ("POST", "/v1/adapters/{name}/versions/import"),
         ("POST", "/v1/adapters/{name}/versions/{number}/activate"),
         ("POST", "/v1/adapters/{name}/versions/{number}/deactivate"),
         ("DELETE", "/v1/adapters/{name}/examples/{example_id}"),
@@ -178,6 +180,7 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
     home: Path, document: dict[str, Any]
 ) -> None:
     program = (str(Path(__file__).with_name("recording_daemon.py")),)
+    complete_model(home)
     used = set()
     with Daemon(home, program=program) as daemon:
 
@@ -221,6 +224,8 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
         chat = {"model": "phone", "messages": [{"role": "user", "content": "hello"}]}
         use("POST", "/v1/chat/completions", json=chat)
         use("POST", "/v1/adapters/{name}/versions/{number}/deactivate")
+        zipped = {"content": adapter_zip(home), "headers": {"Content-Type": "application/zip"}}
+        use("POST", "/v1/adapters/{name}/versions/import", **zipped)
         use_deletions(use)
         assert daemon.http.get("/openapi.json").status_code == 200
         assert used == {(method, path) for method, path, _ in operations(document)}

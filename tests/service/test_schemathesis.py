@@ -97,6 +97,7 @@ BY_CHANCE = {
     ("POST", "/v1/runs/{run_id}/cancel"),
     ("POST", "/v1/runs/{run_id}/restart"),
     ("DELETE", "/v1/adapters/{name}/versions/{number}"),
+    ("POST", "/v1/adapters/{name}/versions/import"),
     ("POST", "/v1/adapters/{name}/versions/{number}/activate"),
     ("POST", "/v1/adapters/{name}/versions/{number}/deactivate"),
 }

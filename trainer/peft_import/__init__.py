@@ -1,0 +1,1 @@
+"""Taking in an adapter that PEFT wrote, here or elsewhere."""
