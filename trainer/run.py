@@ -9,9 +9,9 @@ with its measurements. What it refuses: another base than the spec names, a chec
 computation, an adapter that training left unchanged, numbers that aren't finite.
 
 An example that is deleted, expires or is corrected while the run is at work is forgotten: from the
-next step on nothing is computed from that text, and its scores go. The ids at the start, in order,
-and the step after which each was forgotten are the run's data, so that a resumed run is the same
-run. One that was corrected while the run stood still is trained on as it is; the version says so.
+next step on nothing is computed from its text, and its scores go. The ids at the start and the step
+after which each was forgotten are the run's data, so a resumed run is the same run. One that was
+corrected while the run stood still is trained on as it is, and the version says so.
 """
 
 from __future__ import annotations
@@ -106,8 +106,7 @@ class Run:
             RunError, UnchangedError, ValueError, FloatingPointError: the run has failed.
             OSError: a checkpoint or the version can't be written; what was there before stays.
         """
-        # this process holds the only worker's lock
-        remove_unfinished(self._checkpoints)
+        remove_unfinished(self._checkpoints)  # this process holds the only worker's lock
         remove_unfinished((self.home / self._version).parent, "run-")
         finish_replacing(self._checkpoints)
         if not (self.home / self._version).exists():

@@ -151,6 +151,12 @@ def _show(one: dict[str, Any]) -> None:
     source = "imported" if one["run"] is None else f"of run {one['run']}"
     typer.echo(f"version {one['number']}, {source}{active}: {one['verdict']}")
     typer.echo(f"  {one['verdict_reason']}")
+    if one["activated_by"] is not None:
+        typer.echo(f"  activated by {one['activated_by']} at {one['activated_at']}")
+    if one["warm_start"] is not None:
+        typer.echo(f"  began with version {one['warm_start']}")
+    if one["files_gone"]:
+        typer.echo("  its files are gone from the home folder")
     for line in measured(one["metrics"]):
         typer.echo(f"  {line}")
     if one["exact_resume"] is False:

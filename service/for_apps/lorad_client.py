@@ -121,6 +121,14 @@ class Lorad:
         """The files of a version as a zip."""
         return bytes(self.request("GET", f"{_path(adapter)}/versions/{version}/download"))
 
+    def import_version(self, adapter: str, zipped: bytes) -> Any:
+        """Make a version of an adapter that peft saved elsewhere, zipped."""
+        return self.request("POST", f"{_path(adapter)}/versions/import", zipped)
+
+    def activate(self, adapter: str, version: int) -> Any:
+        """Make this the version that predictions come from."""
+        return self.request("POST", f"{_path(adapter)}/versions/{version}/activate")
+
     def events(self, run: int) -> Iterator[tuple[str, Any]]:
         """What happens to a run as (event, data), until its end; survives broken connections."""
         headers: dict[str, str] = {}
@@ -148,9 +156,12 @@ class Lorad:
             time.sleep(min(0.2 * failures, self._patience))
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        """Any other route. Raises `LoradError`, `NotLoradError` and, at last, `OSError`."""
-        sent = None if body is None else json.dumps(body).encode()
+        """Any other route; bytes go as a zip. `LoradError`, `NotLoradError`, at last `OSError`."""
+        zipped = isinstance(body, bytes)
+        sent = body if body is None or zipped else json.dumps(body).encode()
         headers = {} if method == "GET" else {"Idempotency-Key": secrets.token_urlsafe(16)}
+        if sent is not None:
+            headers["Content-Type"] = "application/zip" if zipped else "application/json"
         attempt = 0
         while True:
             attempt += 1
@@ -214,8 +225,6 @@ class Lorad:
         headers: Mapping[str, str],
     ) -> http.client.HTTPResponse:
         given = {"Authorization": f"Bearer {self._credentials.token}", **headers}
-        if body is not None:
-            given["Content-Type"] = "application/json"
         connection.request(method, path, body, given)
         return connection.getresponse()
 

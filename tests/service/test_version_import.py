@@ -13,8 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from service.for_apps import lorad_client as client
 from tests.service.adapter_zips import adapter_zip, complete_model
 from tests.service.daemon import Daemon, until
+from tests.service.test_python_client import pairing_code
 from trainer.safetensors_file import SafetensorsFile
 
 ZIP = {"Content-Type": "application/zip"}
@@ -119,6 +121,16 @@ def test_what_is_no_adapter(
     response = importing.http.post(path, content=data, headers=headers)
     assert response.status_code == status, response.text
     assert list(importing.home.glob("adapters/*/versions/.tmp-*")) == []
+
+
+def test_the_python_client_imports_and_activates(importing: Daemon, tmp_path: Path) -> None:
+    credentials = client.pair(importing.port, pairing_code(importing))
+    with client.Lorad(credentials) as lorad:
+        settings = {"name": "mine", "base_model": "tiny", "labels": ["now", "later"]}
+        lorad.request("POST", "/v1/adapters", settings)
+        number = lorad.import_version("mine", adapter_zip(tmp_path, seed=3))["number"]
+        assert lorad.activate("mine", number)["activated_by"] == "mail"
+        assert lorad.adapter("mine")["active_version"]["number"] == number
 
 
 def test_more_than_the_limit_is_refused_before_it_is_sent(importing: Daemon) -> None:
