@@ -61,6 +61,17 @@ def test_a_person_pairs_an_app(daemon: Daemon) -> None:
     assert "already" in again.stderr
 
 
+def test_the_owner_lets_the_page_in_as_often_as_needed(daemon: Daemon) -> None:
+    for _ in range(2):  # a tab that is closed has lost its token
+        shown = Pairing(daemon.home, "--page")
+        assert f"Open http://127.0.0.1:{daemon.port} in your browser" in shown.said
+        paired = redeem(daemon, shown.said.split("\n")[1].strip())
+        assert (paired.status_code, paired.json()["scopes"]) == (201, ["admin"])
+        assert shown.end() == (0, "page is paired.\n", "")
+    for arguments in (("--page", "notes"), ("--page", "--scope", "train"), ("notes",), ()):
+        assert lorad("pair", *arguments, home=daemon.home).returncode == 2
+
+
 def test_ctrl_c_withdraws_the_code_and_guesses_void_it(daemon: Daemon) -> None:
     shown = Pairing(daemon.home, "notes", "--scope", "train")
     code = shown.said.split("\n")[1].strip()

@@ -107,6 +107,7 @@ def test_everything_can_be_done_by_keyboard(busy: Daemon, open_tab: OpenTab) -> 
     assert wanted <= set(names)
 
 
+@pytest.mark.slow
 def test_a_refresh_takes_neither_focus_nor_what_was_opened(busy: Daemon, open_tab: OpenTab) -> None:
     tab = open_tab(busy)
     tab.log_in()

@@ -54,6 +54,7 @@ def test_a_code_opens_the_page_and_a_wrong_one_is_told_why(
         tab.expect(item).to_contain_text(gate["reason"][1:30])
 
 
+@pytest.mark.slow
 def test_a_reload_and_a_revoked_token_lead_back_to_a_code(
     shared: Daemon, open_tab: OpenTab
 ) -> None:
@@ -85,6 +86,7 @@ def test_logging_out_makes_the_token_worthless(shared: Daemon, open_tab: OpenTab
     assert status() == 401
 
 
+@pytest.mark.slow
 def test_a_daemon_that_goes_is_missed_and_found_again(lasting: Daemon, open_tab: OpenTab) -> None:
     own = lasting
     own.script(steps=1000, step_seconds=0.1)
@@ -107,6 +109,7 @@ def test_a_daemon_that_goes_is_missed_and_found_again(lasting: Daemon, open_tab:
     assert not any("authorization" in one.headers for one in hellos)
 
 
+@pytest.mark.slow
 def test_who_takes_the_daemons_port_is_not_told_the_token(own: Daemon, open_tab: OpenTab) -> None:
     tab = open_tab(own)
     tab.expects(refused=True)

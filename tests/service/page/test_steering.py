@@ -51,6 +51,28 @@ def test_a_run_is_paused_goes_on_and_is_ended(own: Daemon, open_tab: OpenTab) ->
     until(lambda: own.run(run_id)["status"] == "cancelled")
 
 
+def test_an_older_version_is_rolled_back_to(ready: Daemon, open_tab: OpenTab) -> None:
+    ready.wait_until_ended(ready.train())
+    better = {"loss": 0.3, "label_nll": 0.2, "accuracy": 0.95}
+    ready.script(after=better, active={"loss": 0.5, "label_nll": 0.4, "accuracy": 0.9})
+    ready.wait_until_ended(ready.train())
+    assert ready.adapter()["active_version"]["number"] == 2
+    tab = open_tab(ready)
+    tab.log_in()
+    tab.card().get_by_text("2 versions").click()
+    tab.press(f"Roll back to it: version 1 of {ready.name}")
+    tab.sees(f"Version 1 of {ready.name} is active.")
+    tab.sees("Version 1 is active", tab.card())
+    assert ready.adapter()["active_version"]["number"] == 1
+    tab.press(f"Delete version 2 of {ready.name}")
+    tab.press("Delete version 2", tab.page.get_by_role("dialog"))
+    tab.sees(f"Version 2 of {ready.name} is deleted.")
+    assert ready.http.get(ready.path("/versions/2")).status_code == 404
+    tab.press(f"Use none instead of version 1 of {ready.name}")
+    tab.sees(f"No version of {ready.name} is active")
+    assert ready.adapter()["active_version"] is None
+
+
 def test_a_version_is_downloaded(ready: Daemon, open_tab: OpenTab) -> None:
     ready.wait_until_ended(ready.train())
     tab = open_tab(ready)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.browser
 CANARY = "canary-5f1e"
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_step_by_step_to_its_verdict(ready: Daemon, open_tab: OpenTab) -> None:
     ready.script(steps=80, step_seconds=0.1)
     tab = open_tab(ready)
@@ -109,6 +110,7 @@ def test_an_app_that_may_only_look_sees_its_own_and_no_buttons(
     tab.expect(tab.page.locator("#gates li")).to_have_count(6)
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_while_nobody_looks(own: Daemon, open_tab: OpenTab) -> None:
     own.script(steps=1000, step_seconds=0.05)
     own.train()
