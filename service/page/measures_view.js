@@ -21,7 +21,7 @@ export function measuresView(version) {
     h("table", {},
       h("caption", {}, `Version ${version.number} on ${count(metrics.holdout, "held-out example")}`),
       h("thead", {}, h("tr", {},
-        h("th", { scope: "col" }, "Who answers"),
+        h("th", { scope: "col" }, "Answer by"),
         withAccuracy ? h("th", { scope: "col" }, "Right") : null,
         h("th", { scope: "col", class: "number" }, score, h("span", { class: "soft" }, " ↓")))),
       h("tbody", {}, rows.map((row) => rowOf(row, metrics.holdout, withAccuracy, withNll)))),
@@ -40,8 +40,8 @@ function rowsOf({ number, metrics }) {
       loss: measures.loss ?? null,
     }];
   return [
-    ...guess("The most frequent label", metrics.majority_accuracy),
-    ...guess("The most frequent of late", metrics.recency_prior_accuracy),
+    ...guess("Most frequent label", metrics.majority_accuracy),
+    ...guess("Most frequent of late", metrics.recency_prior_accuracy),
     ...model("Base model: before", metrics.before, "before"),
     ...model("The version active then", metrics.active, "before"),
     ...model(`Version ${number}: after`, metrics.after, "after"),
