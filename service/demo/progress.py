@@ -23,6 +23,7 @@ PHASES = {
     "evaluating_before": "measuring the base model",
     "training": "training",
     "evaluating_after": "measuring the adapter",
+    "evaluating_original": "measuring it on the original model",
     "exporting": "writing the adapter",
 }
 

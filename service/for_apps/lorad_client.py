@@ -117,9 +117,10 @@ class Lorad:
         """How far a run is."""
         return self.request("GET", f"/v1/runs/{run}")
 
-    def download(self, adapter: str, version: int) -> bytes:
-        """The files of a version as a zip."""
-        return bytes(self.request("GET", f"{_path(adapter)}/versions/{version}/download"))
+    def download(self, adapter: str, version: int, format: str = "peft") -> bytes:
+        """A version as a zip for PEFT, or with ``gguf`` as a file for llama.cpp."""
+        path = f"{_path(adapter)}/versions/{version}/download?{urlencode({'format': format})}"
+        return bytes(self.request("GET", path))
 
     def import_version(self, adapter: str, zipped: bytes) -> Any:
         """Make a version of an adapter that peft saved elsewhere, zipped."""
