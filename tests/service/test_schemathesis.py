@@ -153,7 +153,8 @@ def schemathesis(daemon: Daemon, folder: Path, token: str, *options: str) -> str
             Path(sys.executable).with_name("schemathesis"),
             *("run", f"http://127.0.0.1:{daemon.port}/openapi.json"),
             *("--header", f"Authorization: Bearer {token}"),
-            *("--seed", str(SEED), "--max-examples", str(EXAMPLES), "--workers", "2"),
+            # One worker: several at once parse lambdas, which Python 3.11 can't do in two threads.
+            *("--seed", str(SEED), "--max-examples", str(EXAMPLES), "--workers", "1"),
             *options,
         ],
         cwd=folder,
@@ -173,7 +174,8 @@ def test_every_operation_keeps_to_the_document(seeded: Daemon, tmp_path: Path) -
     schemathesis(seeded, tmp_path, seeded.token, *SAFE, "--phases", "examples,coverage,fuzzing")
     paths = seeded.http.get("/openapi.json").json()["paths"]
     operations = {(method.upper(), path) for path in paths for method in paths[path]}
-    answered = re.findall(r"lorad\.access: (\S+) (\S+) 2\d\d ", seeded.log())
+    log = seeded.log().replace(":int}", "}")  # the log has patterns as the routes are declared
+    answered = re.findall(r"lorad\.access: (\S+) (\S+) 2\d\d ", log)
     assert operations - set(answered) <= BY_CHANCE | {("POST", "/v1/client/rotate")}
 
 
