@@ -17,13 +17,13 @@ MOST_LINE_BYTES = 64 * 1024 * 1024
 
 ALLOCATOR = {
     "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(2 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 20),
 }
-"""For glibc, which reads it when a process begins: a layer's tensors come from one heap, again and
-again, and what is larger, logits, is a mapping of its own and given back when it is freed. Left to
-itself glibc lets a heap for each thread grow with the logits; with every tensor mapped, page faults
-took a fifth of a step's time. Android's allocator knows none of this."""
+"""For glibc, which reads it when a process begins: most of a layer's tensors come from one heap,
+again and again, and what is larger is a mapping of its own and given back when it is freed. Left to
+itself glibc lets a heap for each thread grow with the largest; with every tensor mapped, page
+faults took a fifth of a step's time. Android's allocator knows none of this."""
 
 _SLICE_SECONDS = 0.5
 
