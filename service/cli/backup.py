@@ -8,7 +8,7 @@ import typer
 
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import fail, print_json
-from service.cli.whole_file import whole_file
+from service.durable import whole_file
 
 
 def backup(

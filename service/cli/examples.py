@@ -20,7 +20,7 @@ from service.cli.names import AdapterArgument, adapter_path
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import Exit, fail, print_json
 from service.cli.terminal import console
-from service.cli.whole_file import whole_file
+from service.durable import whole_file
 
 app = typer.Typer(no_args_is_help=True, help="Import examples from a file, or export them.")
 

@@ -14,7 +14,7 @@ from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import Exit, fail, print_json
 from service.cli.terminal import print_table
 from service.cli.version_words import measured, number, share
-from service.cli.whole_file import whole_file
+from service.durable import whole_file
 from service.home import Home
 
 _SHOWN = 20
