@@ -18,8 +18,9 @@ from bench.learning_references import Priors, References, Runs, answers, table
 from bench.learning_rows import History, PersonalTask
 from bench.learning_student import Student, Trained
 from bench.learning_work import Work, as_scores, asked, trained_part
+from trainer.correction import Correction
 from trainer.lora import LoraAdapter
-from trainer.priors import Correction, Scores
+from trainer.priors import Scores
 from trainer.spec import TrainingSettings
 
 

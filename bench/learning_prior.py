@@ -12,7 +12,8 @@ from itertools import product
 import numpy as np
 
 from bench.learning_rows import History, LabelledText
-from trainer.priors import Correction, Scores, corrected, normalised, own_prior
+from trainer.correction import Correction
+from trainer.priors import Scores, corrected, normalised, own_prior
 
 SMOOTHINGS = (0.25, 0.5, 1.0, 2.0, 4.0)
 DECAYS = (0.7, 0.8, 0.9, 0.95, 1.0)

@@ -15,7 +15,8 @@ from bench.learning_statistics import Predictions, summary
 from bench.learning_student import Student
 from bench.learning_words import word_scores, words_installed
 from bench.learning_work import Work, as_scores, asked
-from trainer.priors import Correction, Scores, corrected, global_shares
+from trainer.correction import Correction
+from trainer.priors import Scores, corrected, global_shares
 
 Runs = dict[str, list[Predictions]]
 """Each method's answers, one entry a seed."""

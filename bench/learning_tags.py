@@ -18,8 +18,9 @@ from bench.learning_references import Priors, References, Runs, answers, table
 from bench.learning_rows import History, LabelledText, PersonalTask
 from bench.learning_student import Arrays, Student
 from bench.learning_work import Work, as_scores, asked
+from trainer.correction import Correction
 from trainer.lora import LoraAdapter
-from trainer.priors import Correction, Scores
+from trainer.priors import Scores
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from trainer.correction import DEFAULT, Correction
+
 Scores = npt.NDArray[np.float64]
 """Log-likelihoods [rows, labels], in a fixed order of the labels."""
-
-
-@dataclass(frozen=True)
-class Correction:
-    """The three numbers; a weight of zero asks no model at all."""
-
-    smoothing: float = 0.5
-    decay: float = 0.9
-    weight: float = 0.75
-
-
-DEFAULT = Correction()
-"""Chosen by the label loss of 40 people's histories, not by what they were then asked."""
 
 
 def majority_accuracy(history: Sequence[str], holdout: Sequence[str]) -> float | None:

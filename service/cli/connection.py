@@ -62,7 +62,7 @@ def http_client(home: Home, at: Address, timeout: float = TIMEOUT_SECONDS) -> ht
     import httpx  # here, so that the daemon, another command of this program, doesn't carry it
 
     return httpx.Client(
-        base_url=f"http://127.0.0.1:{at.port}",
+        base_url=f"http://127.0.0.1:{at.port}" if at.socket is None else "http://localhost",
         headers={"Authorization": f"Bearer {home.token.read_text().strip()}"},
         transport=httpx.HTTPTransport(uds=None if at.socket is None else str(at.socket)),
         timeout=timeout,

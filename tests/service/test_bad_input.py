@@ -285,7 +285,6 @@ def test_compressed_bodies_are_refused(shared: Daemon) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
         ("GET", "/redoc", 404),
         ("GET", "/v1/nothing", 404),
         ("GET", "/v1/adapters/absent", 404),

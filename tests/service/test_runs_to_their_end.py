@@ -71,6 +71,7 @@ def test_the_spec_is_what_the_contract_says(own: Daemon) -> None:
         "train_example_ids": list(range(1, 11)),
         "holdout_example_ids": list(range(11, 51)),
         "active_version": None,
+        "warm_start": None,
         "training": {
             "seed": 5,
             "batch_size": 8,

@@ -27,10 +27,11 @@ from bench.learning_rows import (
 from bench.learning_statistics import macro_f1, summary
 from bench.learning_student import AdapterShape, Student
 from tests.house.repository import ROOT
+from trainer.correction import Correction
 from trainer.dataset import batch_ids
 from trainer.evaluate import evaluate
 from trainer.methods.first_order import FirstOrder
-from trainer.priors import Correction, global_shares
+from trainer.priors import global_shares
 from trainer.spec import TrainingSettings
 
 LABELS = ("comedy", "action", "classic")

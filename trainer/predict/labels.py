@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.correction import DEFAULT, Correction
 from trainer.dataset import TokenExample
 from trainer.evaluate import answer_scores
 from trainer.lora import LoraAdapter
@@ -23,15 +24,7 @@ from trainer.predict.question import LabelQuestion, Prior
 from trainer.predict.refused import Refused
 from trainer.predict.room import LOGIT_ROWS
 from trainer.predict.shelf import adapter_bytes
-from trainer.priors import (
-    DEFAULT,
-    Correction,
-    Scores,
-    corrected,
-    global_shares,
-    normalised,
-    own_prior,
-)
+from trainer.priors import Scores, corrected, global_shares, normalised, own_prior
 from trainer.tokens import TokenizerError
 
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar, get_args
 from npu.engine_choice import RequestedEngine
 from npu.engine_options import EngineOptions, RequestedForm
 from npu.htp import Soc, soc_of_part
+from trainer.correction import DEFAULT
 from trainer.predict.refused import Refused
-from trainer.priors import DEFAULT
 
 TooLong = Literal["refuse", "cut"]
 _Kind = TypeVar("_Kind")

@@ -15,8 +15,9 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 OpenTab = Callable[..., Tab]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """For one file's tests: while it lives, no other test's asyncio.run works in this thread."""
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="playwright isn't installed: the page is in no browser tested"
     )
