@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.service.apps import pair
-from tests.service.daemon import Daemon, until
+from tests.service.daemon import Daemon, kill, until
 
 GOOD = {"loss": 0.5, "label_nll": 0.4, "accuracy": 0.9}
 BETTER = {"loss": 0.3, "label_nll": 0.2, "accuracy": 0.95}
@@ -258,9 +258,11 @@ def test_a_killed_daemon_removes_what_was_deleted(own: Daemon) -> None:
     own.script(steps=100_000, step_seconds=0.05, deaf=True)
     own.train("other")
     own.http.delete(own.path("/versions/1")).raise_for_status()
+    worker = own.worker_pid()
     own.kill()
     left = folder(own, version) if list(own.home.glob("adapters/*/versions/run-*")) else None
     own.start()
     assert numbers(own) == []
     until(lambda: left is None or not left.exists())
     assert "not adopted" not in own.log()
+    kill(worker)
