@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from npu.engine import Engine
 from npu.weights import FrozenWeights
 from trainer.lora import LoraAdapter
+from trainer.models.attention import QUERIES_AT_ONCE
 from trainer.models.config import DecoderConfig
 from trainer.models.keep import numbers_kept
 from trainer.models.layout import linear_shape
@@ -33,7 +34,6 @@ _TOKEN = 4
 _HEAP = 56 * MIB
 """What the allocator's heap takes beside the short-lived tensors of the layer that is under way:
 holes, and a top that isn't given back."""
-_QUERIES_AT_ONCE = 64
 _DOUBLES = 7
 """To score it, a row of logits takes that many times what it takes itself."""
 
@@ -122,29 +122,51 @@ class Amounts:
 
 def predicted(work: Work, amounts: Amounts) -> dict[str, int]:
     """Bytes at the peak, by what they are for."""
-    shapes = [linear_shape(work.config, target) for target in work.targets]
-    adapter = _FLOAT * work.layers * work.rank * sum(out + inputs for out, inputs in shapes)
-    in_turn = {
-        "a step": _HEAP + _FLOAT * _step(work, amounts),
-        "an evaluation": _HEAP + _FLOAT * _evaluation(work, amounts),
-        "a checkpoint": 3 * adapter,
-    }
-    greediest = max(in_turn, key=in_turn.__getitem__)
-    return {
-        "program": _PROGRAM.get(work.engine, _PROGRAM_WITH_GRAPHS),
-        "weights": work.weight_bytes,
-        "tiles": work.threads * _TILES,
-        "adapter with its gradient and moments": 4 * adapter,
-        "examples": _TOKEN * work.examples * work.longest_example,
-        "decoded weights": amounts.decoded_bytes,
-        "kept for the backward pass": _FLOAT * _kept(work, amounts),
-        greediest: in_turn[greediest],
-    }
+    passing = _passing(work, amounts)
+    greediest = max(passing, key=passing.__getitem__)
+    return {**_lasting(work, amounts), greediest: passing[greediest]}
 
 
 def predicted_bytes(work: Work, amounts: Amounts) -> int:
     """Of the whole process."""
     return sum(predicted(work, amounts).values())
+
+
+def lasting_bytes(work: Work, amounts: Amounts) -> int:
+    """Of what stays between steps and evaluations."""
+    return sum(_lasting(work, amounts).values())
+
+
+def passing_bytes(work: Work, amounts: Amounts) -> int:
+    """Of the greediest of what comes and goes."""
+    return max(_passing(work, amounts).values())
+
+
+def _lasting(work: Work, amounts: Amounts) -> dict[str, int]:
+    return {
+        "program": _PROGRAM.get(work.engine, _PROGRAM_WITH_GRAPHS),
+        "weights": work.weight_bytes,
+        "tiles": work.threads * _TILES,
+        "adapter with its gradient and moments": 4 * _adapter(work),
+        "examples": _TOKEN * work.examples * work.longest_example,
+        "decoded weights": amounts.decoded_bytes,
+        "kept for the backward pass": _FLOAT * _kept(work, amounts),
+    }
+
+
+def _passing(work: Work, amounts: Amounts) -> dict[str, int]:
+    """What comes one after the other."""
+    return {
+        "a step": _HEAP + _FLOAT * _step(work, amounts),
+        "an evaluation": _HEAP + _FLOAT * _evaluation(work, amounts),
+        "a checkpoint": 3 * _adapter(work),
+    }
+
+
+def _adapter(work: Work) -> int:
+    """Bytes of its tensors."""
+    shapes = [linear_shape(work.config, target) for target in work.targets]
+    return _FLOAT * work.layers * work.rank * sum(out + inputs for out, inputs in shapes)
 
 
 def _kept(work: Work, amounts: Amounts) -> int:
@@ -178,4 +200,4 @@ def _evaluation(work: Work, amounts: Amounts) -> int:
 
 def _scores(config: DecoderConfig, tokens: int) -> int:
     """Of the attention's piece that is under way, and the mask."""
-    return tokens * (4 * _QUERIES_AT_ONCE * config.num_attention_heads + tokens)
+    return tokens * (4 * QUERIES_AT_ONCE * config.num_attention_heads + tokens)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from trainer.memory import lasting_bytes
 from trainer.models.decoder import Decoder
 from trainer.predict.answering import Answering
 from trainer.predict.base import OpenBase
 from trainer.predict.question import Head
 from trainer.predict.refused import Refused
-from trainer.predict.room import lasting, room_to_predict
+from trainer.predict.room import room_to_predict
 from trainer.predict.shelf import AdapterShelf
 from trainer.run_plan import RunPlan
 from trainer.run_requests import Emit, Requests
@@ -45,7 +46,7 @@ class RunQuestions:
             decoder,
             tokenizer,
             AdapterShelf(home, decoder.config, spec.base_hash, 0),
-            room_to_predict(plan.work, budget, lasting(plan.predicted)),
+            room_to_predict(plan.work, budget, lasting_bytes(plan.work, plan.amounts)),
         )
         self._answering = Answering(self._inbox, emit, self._base_for, requests.reason_to_stop)
         self.seconds = 0.0

@@ -8,12 +8,13 @@ is refused always. The figures are those of an evaluation (`trainer/memory.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from npu.engine import Engine
 from npu.weights import FrozenWeights
-from trainer.memory import MIB, Amounts, Work, predicted
+from trainer.memory import MIB, Amounts, Work, lasting_bytes, passing_bytes
+from trainer.models.attention import QUERIES_AT_ONCE
 from trainer.models.config import DecoderConfig
 from trainer.models.kv_cache import KeyValueCache
 
@@ -30,10 +31,7 @@ KEPT_ADAPTERS = 64 * MIB
 _FLOAT = 4
 _MASK_BYTES = 4
 """Of each pair of tokens, on top of an evaluation's: who sees whom in a pack of thousands."""
-_QUERIES_AT_ONCE = 64
 _LONGEST = 1 << 20
-_IN_TURN = ("a step", "an evaluation", "a checkpoint")
-"""What of a prediction of memory is over when a question is answered."""
 
 
 @dataclass(frozen=True)
@@ -87,35 +85,27 @@ def only_predicting(config: DecoderConfig, weights: FrozenWeights, engine: Engin
     )
 
 
-def lasting(found: Mapping[str, int]) -> int:
-    """What of a prediction (`trainer.memory.predicted`) stays between steps and evaluations."""
-    return sum(size for what, size in found.items() if what not in _IN_TURN)
-
-
 def room_to_predict(work: Work, budget: int, taken: int | None = None) -> Room:
     """The room in a process of `budget` bytes.
 
     `taken`: how many it holds for good; None: what `work` makes last.
     """
 
-    def passing(amounts: Amounts) -> int:
-        found = predicted(scored, amounts)
-        return sum(found.values()) - lasting(found)
-
     def scoring(tokens: int) -> int:
         masks = _MASK_BYTES * tokens * tokens
-        return masks + passing(replace(_AMOUNTS, evaluation_tokens=tokens))
+        return masks + passing_bytes(scored, replace(_AMOUNTS, evaluation_tokens=tokens))
 
     scored = replace(work, longest_example=1, longest_evaluation=1)
     if taken is None:
-        taken = lasting(predicted(scored, _AMOUNTS))
-    return Room(work.config, budget - taken, scoring, passing(replace(_AMOUNTS, logit_rows=1)))
+        taken = lasting_bytes(scored, _AMOUNTS)
+    anything = passing_bytes(scored, replace(_AMOUNTS, logit_rows=1))
+    return Room(work.config, budget - taken, scoring, anything)
 
 
 def _text_bytes(config: DecoderConfig, context: int) -> int:
     """Keys and values of the whole context, and a piece of it on its way."""
     layer = 5 * config.hidden_size + 3 * config.query_width + 3 * config.intermediate_size
-    scores = 3 * _QUERIES_AT_ONCE * config.num_attention_heads * context + PIECE_TOKENS * context
+    scores = 3 * QUERIES_AT_ONCE * config.num_attention_heads * context + PIECE_TOKENS * context
     logits = 8 * config.vocab_size
     return KeyValueCache.bytes_for(config, context) + _FLOAT * (
         PIECE_TOKENS * layer + scores + logits
