@@ -47,7 +47,7 @@ class Ours:
     """The process that answers, as the daemon starts it."""
 
     def __init__(self, home: Path, log: Path, threads: int, tokens: int) -> None:
-        self._process = _started(["trainer.predictor", str(home), "--nice", "0"], log)
+        self._process = _started(["trainer.predictor", str(home), "--memory-mb", "1024"], log)
         weights = FrozenWeights.open(home / "models" / _FORMAT / "weights.lorad")
         self._head = {
             "model": _FORMAT,

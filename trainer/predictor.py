@@ -167,10 +167,8 @@ def main() -> None:
     """Command line of the process."""
     parser = argparse.ArgumentParser(prog="python -m trainer.predictor", description=__doc__)
     parser.add_argument("home", type=Path)
-    parser.add_argument("--nice", type=int, default=int(os.environ.get("LORAD_NICE", "10")))
-    parser.add_argument(
-        "--memory-mb", type=int, default=int(os.environ.get("LORAD_MEMORY_MB", "1024"))
-    )
+    parser.add_argument("--nice", type=int, default=0)
+    parser.add_argument("--memory-mb", type=int, required=True)
     arguments = parser.parse_args()
     os.umask(0o077)
     os.nice(arguments.nice)

@@ -55,7 +55,10 @@ class PredictorProcess(ChildProcess):
         super().__init__(
             "predictor",
             "npu.with_parent",
-            [str(os.getpid()), settings.predictor_module, str(home.path)],
+            [
+                *(str(os.getpid()), settings.predictor_module, str(home.path)),
+                *("--nice", str(settings.nice), "--memory-mb", str(settings.memory_mb)),
+            ],
             log,
         )
         self._deliver = deliver

@@ -70,7 +70,7 @@ class PredictorChild:
     def __init__(self, home: Path, *options: str, **environment: str) -> None:
         self.log = (home / "predictor.log").open("a+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trainer.predictor", str(home), "--nice", "0", *options],
+            [sys.executable, "-m", "trainer.predictor", str(home), "--memory-mb", "1024", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -60,8 +60,5 @@ class Expected:
     def most_bytes(self) -> int:
         """Of a safetensors file with these tensors."""
         shapes = self.shapes().values()
-        return (
-            sum(4 * rows * columns for rows, columns in shapes)
-            + 300 * len(shapes)
-            + (_HEADER_BYTES)
-        )
+        numbers = sum(rows * columns for rows, columns in shapes)
+        return 4 * numbers + 300 * len(shapes) + _HEADER_BYTES

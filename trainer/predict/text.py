@@ -58,7 +58,6 @@ def write_text(
         if new := text.add(token):
             give(new)
         if text.stopped:
-            reason = "stop"
             break
         if tokens < question.max_tokens:
             logits = writer.read([token])
