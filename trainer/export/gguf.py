@@ -22,7 +22,6 @@ import errno
 import json
 import math
 import os
-import re
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,6 +36,7 @@ from trainer.export.peft import CONFIG_FILE, TENSOR_FILE
 from trainer.models.config import DecoderConfig
 from trainer.models.gguf_model import gguf_name, permute
 from trainer.models.layout import LINEARS, MODULES, linear_shape
+from trainer.peft_keys import parsed_peft_key
 from trainer.safetensors_file import SafetensorsFile
 
 GGUF_FILE = "adapter.gguf"
@@ -46,7 +46,6 @@ REFUSED, DISK_FULL = 65, 74
 _ALIGNMENT = 32
 _UINT32, _FLOAT32, _STRING = 4, 6, 8
 _F32 = 0
-_TENSOR = re.compile(r"base_model\.model\.model\.layers\.(\d+)\.(\w+)\.(\w+)\.lora_([AB])\.weight")
 _SMALLEST_ALPHA = float(np.finfo(np.float32).tiny)
 _LARGEST_ALPHA = float(np.finfo(np.float32).max)
 _UNDERSTOOD = frozenset(
@@ -157,18 +156,18 @@ def _adapted(names: Sequence[str], config: DecoderConfig) -> list[tuple[int, str
     """Layer and name of each linear with an adapter, in the order of the computation."""
     found: dict[tuple[int, str], set[str]] = {}
     for name in names:
-        match = _TENSOR.fullmatch(name)
-        layer = -1 if match is None else int(match[1])
-        if match is None or MODULES.get(match[3]) != match[2] or layer >= config.num_hidden_layers:
+        parsed = parsed_peft_key(name)
+        if parsed is None or parsed[0] >= config.num_hidden_layers:
             raise GGUFExportError(
                 f"expected adapters of the linears of {config.num_hidden_layers} layers, found "
                 f"{name}, which llama.cpp wouldn't find in the base model: take it as PEFT"
             )
-        found.setdefault((layer, match[3]), set()).add(match[4])
+        layer, linear, part = parsed
+        found.setdefault((layer, linear), set()).add(part)
     for (layer, linear), parts in found.items():
         if len(parts) != 2:
             raise GGUFExportError(
-                f"expected lora_A and lora_B of {linear} in layer {layer}, found lora_"
+                f"expected lora_A and lora_B of {linear} in layer {layer}, found "
                 f"{''.join(parts)} alone: the version is damaged, train again"
             )
     if not found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from trainer.export.peft import BASE_HASH
 from trainer.models.layout import LINEARS
 from trainer.peft_import.expected import Expected
 from trainer.peft_import.refused import ImportRefusedError
+from trainer.peft_keys import parsed_peft_key
 from trainer.safetensors_file import SafetensorsError, SafetensorsFile
-
-_KEY = re.compile(r"base_model\.model\.model\.layers\.(\d{1,6})\.\w+\.(\w+)\.lora_[AB]\.weight")
 
 
 class ImportedTensors:
@@ -65,17 +63,16 @@ class ImportedTensors:
 
 
 def _check(found: Mapping[str, tuple[int, ...]], expected: Expected) -> None:
-    parts = {name: _KEY.fullmatch(name) for name in found}
-    known = {name: match for name, match in parts.items() if match and match[2] in LINEARS}
+    known = {name: key for name in found if (key := parsed_peft_key(name)) is not None}
     for name in sorted(found.keys() - known.keys()):
         raise ImportRefusedError(
             f"expected only lora_A and lora_B of the linears {', '.join(LINEARS)}, found {name};"
             " train an adapter without it"
         )
-    targets = {match[2] for match in known.values()}
+    targets = {target for _, target, _ in known.values()}
     if targets != set(expected.targets):
         raise _others("targets", expected.targets, [one for one in LINEARS if one in targets])
-    layers = sorted({int(match[1]) for match in known.values()})
+    layers = sorted({layer for layer, _, _ in known.values()})
     if layers != list(expected.layers):
         raise _others("layers", expected.layers, layers)
     for name, shape in expected.shapes().items():
