@@ -59,8 +59,8 @@ function rowOf(row, n, withAccuracy, withNll) {
 
 function share(accuracy, n) {
   const [low, high] = wilson(accuracy, n);
-  return h("span", { class: "share" }, h("strong", {}, percent(accuracy)),
-    h("span", { class: "soft" }, ` ${Math.round(low * 100)} to ${Math.round(high * 100)}`));
+  return h("span", { class: "share" }, h("strong", {}, percent(accuracy)), " ",
+    h("span", { class: "soft" }, `${Math.round(low * 100)} to ${Math.round(high * 100)}`));
 }
 
 function bar({ accuracy }, n) {
