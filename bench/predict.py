@@ -32,6 +32,7 @@ from typing import Any
 from bench.peers_base import ALPHA, RANK, prepare_base
 from bench.predict_task import INPUT, LABELS, QUESTION, PredictTask
 from npu.weights import FrozenWeights
+from service.child_process import ALLOCATOR
 from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
 from trainer.models.tiny import write_tiny_model
@@ -47,7 +48,8 @@ class Ours:
     """The process that answers, as the daemon starts it."""
 
     def __init__(self, home: Path, log: Path, threads: int, tokens: int) -> None:
-        self._process = _started(["trainer.predictor", str(home), "--memory-mb", "1024"], log)
+        arguments = ["trainer.predictor", str(home), "--memory-mb", "1024"]
+        self._process = _started(arguments, log, ALLOCATOR)
         weights = FrozenWeights.open(home / "models" / _FORMAT / "weights.lorad")
         self._head = {
             "model": _FORMAT,
@@ -92,7 +94,9 @@ class Other:
         _closed(self._process)
 
 
-def _started(arguments: Sequence[str], log: Path) -> subprocess.Popen[str]:
+def _started(
+    arguments: Sequence[str], log: Path, surroundings: Mapping[str, str] = {}
+) -> subprocess.Popen[str]:
     with log.open("a") as errors:
         return subprocess.Popen(
             [sys.executable, "-m", *arguments],
@@ -100,6 +104,7 @@ def _started(arguments: Sequence[str], log: Path) -> subprocess.Popen[str]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            env={**surroundings, **os.environ},
         )
 
 
