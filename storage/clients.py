@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from sqlmodel import Session, col, select
 
 from storage.clock import now_ms
+from storage.owner import OWNER as OWNER
 from storage.tables import Client
-
-OWNER = "owner"
-"""The client that belongs to the phone's user."""
 
 QUOTAS = ("examples_per_day", "most_bytes", "most_pending")
 

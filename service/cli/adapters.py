@@ -11,6 +11,7 @@ from service.cli.names import AdapterArgument, adapter_path
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.cli.terminal import print_table
+from storage.owner import OWNER
 
 app = typer.Typer(help="List the adapters; create, show or delete one.")
 
@@ -49,8 +50,6 @@ def list_adapters(
     everyone: Annotated[bool, typer.Option("--everyone", help="The apps' adapters too.")] = False,
 ) -> None:
     """List the adapters with their examples and active versions."""
-    from storage.clients import OWNER
-
     place = home_of(home)
     owners = [one["name"] for one in get_all(place, "/v1/clients", "clients")] if everyone else []
     found = [

@@ -10,6 +10,7 @@ from service.cli.client import get
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.home import Home
+from storage.owner import OWNER
 
 _A_PAGE = 200
 _SHOWN = 30
@@ -29,15 +30,13 @@ def history(
     json_output: JsonOption = False,
 ) -> None:
     """Say what happened to all adapters and to the daemon, the newest first."""
-    from storage.clients import OWNER
-
     place = home_of(home)
     found, older = _entries(place, _asked(name, kind or []), limit)
     if json_output:
         print_json(found)
         return
     for entry in found:
-        typer.echo(_words(entry, OWNER))
+        typer.echo(_words(entry))
     if not found:
         typer.echo("nothing of that has happened" + ("; see: lorad adapters" if name else ""))
     elif older:
@@ -67,9 +66,9 @@ def _entries(
         cursor = [("cursor", page["next"])]
 
 
-def _words(entry: dict[str, Any], owner: str) -> str:
+def _words(entry: dict[str, Any]) -> str:
     """When, by this device's clock; what; about what."""
     at = datetime.fromisoformat(entry["at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    client = None if entry["client"] == owner else entry["client"]
+    client = None if entry["client"] == OWNER else entry["client"]
     about = "/".join(part for part in (client, entry["adapter"]) if part is not None)
     return f"{at}  {entry['kind']:<20}  {about}{': ' if about else ''}{entry['message']}"

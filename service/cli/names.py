@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from service.home import Home
+from storage.owner import OWNER
 
 _COMPLETION_SECONDS = 1.0
 
@@ -35,7 +36,6 @@ def complete_adapter(context: typer.Context, incomplete: str) -> list[str]:
 
     from service.cli.connection import find, http_client
     from service.settings import Settings
-    from storage.clients import OWNER
 
     home = context.params.get("home")
     try:

@@ -7,12 +7,11 @@ import typer
 from service.cli.client import get, get_all
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
+from storage.owner import OWNER
 
 
 def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """Say what the training of everybody's adapters is doing, or why it isn't training."""
-    from storage.clients import OWNER
-
     place = home_of(home)
     models = get(place, "/v1/models")["models"]
     device = get(place, "/v1/device")
