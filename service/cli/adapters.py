@@ -2,16 +2,14 @@
 
 from enum import StrEnum
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 
-from service.cli.client import delete, get, get_all, post
-from service.cli.names import AdapterArgument, adapter_path
+from service.cli.client import delete, get, get_adapters, post
+from service.cli.names import AdapterArgument, adapter_path, named, parted, whose
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.cli.terminal import print_table
-from storage.owner import OWNER
 
 app = typer.Typer(help="List the adapters; create, show or delete one.")
 
@@ -50,21 +48,15 @@ def list_adapters(
     everyone: Annotated[bool, typer.Option("--everyone", help="The apps' adapters too.")] = False,
 ) -> None:
     """List the adapters with their examples and active versions."""
-    place = home_of(home)
-    owners = [one["name"] for one in get_all(place, "/v1/clients", "clients")] if everyone else []
-    found = [
-        (owner, adapter)
-        for owner in owners or [OWNER]
-        for adapter in get_all(place, "/v1/adapters", "adapters", owner)
-    ]
+    found = get_adapters(home_of(home), everyone=everyone)
     if json_output:
-        print_json([{"client": owner, **adapter} for owner, adapter in found])
+        print_json(found)
         return
     rows = []
-    for owner, adapter in found:
+    for adapter in found:
         counts, active = adapter["examples"], adapter["active_version"]
         row = (
-            adapter["name"] if owner == OWNER else f"{owner}/{adapter['name']}",
+            named(adapter["client"], adapter["name"]),
             adapter["base_model"],
             str(adapter["rank"]),
             _layers(adapter),
@@ -104,7 +96,7 @@ def create(
     json_output: JsonOption = False,
 ) -> None:
     """Create an adapter. Base model, rank, alpha and layers are fixed from then on."""
-    client, slash, adapter = name.rpartition("/")
+    client, adapter = parted(name)
     given = {
         "base_model": model,
         "labels": label or None,
@@ -116,8 +108,7 @@ def create(
     }
     body: dict[str, Any] = {"name": adapter}
     body |= {key: value for key, value in given.items() if value is not None}
-    whose = f"?{urlencode({'client': client})}" if slash else ""
-    made = post(home_of(home), f"/v1/adapters{whose}", body)
+    made = post(home_of(home), f"/v1/adapters{whose(client)}", body)
     if json_output:
         print_json(made)
     else:

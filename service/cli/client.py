@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import quote
 
 from service.cli.connection import address, http_client
+from service.cli.names import whose
 from service.cli.outcome import Exit, fail
 from service.home import Home
+from storage.owner import OWNER
 
 if TYPE_CHECKING:
     import httpx
@@ -22,8 +23,20 @@ def get(home: Home, path: str) -> Any:
 
 def get_all(home: Home, path: str, noun: str, client: str | None = None) -> list[Any]:
     """Every item of the list at ``path``, page by page; ``client`` is whose, None: the owner's."""
-    whose = "" if client is None else f"&client={quote(client, safe='')}"
-    return [item for page in pages(home, f"{path}?limit=200{whose}") for item in page[noun]]
+    asked = f"{path}{whose(client, limit=200)}"
+    return [item for page in pages(home, asked) for item in page[noun]]
+
+
+def get_adapters(home: Home, *, everyone: bool) -> list[dict[str, Any]]:
+    """The owner's adapters, or everybody's, each with its ``client``."""
+    owners = [OWNER]
+    if everyone:
+        owners = [client["name"] for client in get_all(home, "/v1/clients", "clients")]
+    return [
+        {"client": owner, **adapter}
+        for owner in owners
+        for adapter in get_all(home, "/v1/adapters", "adapters", owner)
+    ]
 
 
 def pages(home: Home, path: str) -> Iterator[Any]:
@@ -82,6 +95,7 @@ def refused(response: httpx.Response) -> None:
     """End the command with what the daemon says against the request, if it does."""
     if not response.is_error:
         return
+    response.read()  # of a stream nothing is there yet
     problem = problem_of(response)
     fields = "".join(f"\n  {one['field']} {one['message']}" for one in problem.get("errors", ()))
     detail = problem.get("detail", response.status_code)

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import typer
 
 from service.cli.client import get
+from service.cli.names import parted
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.home import Home
@@ -47,8 +48,8 @@ def _asked(name: str | None, kinds: list[str]) -> list[tuple[str, str]]:
     asked = [("kind", kind) for kind in kinds]
     if name is None:
         return [*asked, ("everyone", "true")]
-    client, slash, adapter = name.rpartition("/")
-    return [*asked, ("adapter", adapter), *([("client", client)] if slash else [])]
+    client, adapter = parted(name)
+    return [*asked, ("adapter", adapter), *([] if client is None else [("client", client)])]
 
 
 def _entries(

@@ -13,21 +13,30 @@ _COMPLETION_SECONDS = 1.0
 
 def adapter_path(name: str, rest: str = "", **query: str | int) -> str:
     """The route of an adapter, or with ``rest`` one below it, with whose it is and ``query``."""
-    client, adapter = client_of(name), name.rpartition("/")[2]
-    asked = urlencode(({} if client is None else {"client": client}) | query)
-    return f"/v1/adapters/{quote(adapter, safe='')}{rest}{'?' if asked else ''}{asked}"
+    client, adapter = parted(name)
+    return f"/v1/adapters/{quote(adapter, safe='')}{rest}{whose(client, **query)}"
 
 
 def run_path(client: str | None, run_id: int, rest: str = "") -> str:
     """The route of a run, or with ``rest`` one below it; ``client`` is whose, None: the owner's."""
-    asked = "" if client is None else f"?{urlencode({'client': client})}"
-    return f"/v1/runs/{run_id}{rest}{asked}"
+    return f"/v1/runs/{run_id}{rest}{whose(client)}"
 
 
-def client_of(name: str) -> str | None:
-    """The client in ``client/name``; None: the owner."""
-    client, slash, _ = name.rpartition("/")
-    return client if slash else None
+def whose(client: str | None, **query: str | int) -> str:
+    """The query that makes a request be about that client's things; None: the owner's."""
+    asked = urlencode(({} if client is None else {"client": client}) | query)
+    return f"?{asked}" if asked else ""
+
+
+def parted(name: str) -> tuple[str | None, str]:
+    """The client (None: the owner) and the adapter in ``client/name``."""
+    client, slash, adapter = name.rpartition("/")
+    return (client if slash else None), adapter
+
+
+def named(client: str, adapter: str) -> str:
+    """An adapter as a person names it."""
+    return adapter if client == OWNER else f"{client}/{adapter}"
 
 
 def complete_adapter(context: typer.Context, incomplete: str) -> list[str]:
@@ -47,10 +56,9 @@ def complete_adapter(context: typer.Context, incomplete: str) -> list[str]:
             clients = http.get("/v1/clients?limit=200").json()["clients"]
             found = []
             for client in clients:
-                whose = client["name"]
-                page = http.get("/v1/adapters", params={"limit": 200, "client": whose}).json()
-                prefix = "" if whose == OWNER else f"{whose}/"
-                found += [prefix + adapter["name"] for adapter in page["adapters"]]
+                owner = client["name"]
+                page = http.get(f"/v1/adapters{whose(owner, limit=200)}").json()
+                found += [named(owner, adapter["name"]) for adapter in page["adapters"]]
     except (OSError, ValueError, KeyError, TypeError, httpx.HTTPError):
         return []  # a completion says nothing rather than something in a person's way
     return [name for name in found if name.startswith(incomplete)]

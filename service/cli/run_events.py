@@ -43,9 +43,7 @@ def run_events(home: Home, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 http_client(home, at, _SILENCE_SECONDS) as http,
                 http.stream("GET", path, headers=last) as response,
             ):
-                if response.is_error:
-                    response.read()
-                    refused(response)
+                refused(response)
                 if response.status_code == 204:
                     return  # nothing comes after the end
                 for number, name, data in _events(response):

@@ -4,10 +4,10 @@ from typing import Any
 
 import typer
 
-from service.cli.client import get, get_all
+from service.cli.client import get, get_adapters
+from service.cli.names import named
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
-from storage.owner import OWNER
 
 
 def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
@@ -16,13 +16,8 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     models = get(place, "/v1/models")["models"]
     device = get(place, "/v1/device")
     engine, memory = device["engine"], device["training_memory_bytes"]
-    found = [
-        (client["name"], adapter)
-        for client in get_all(place, "/v1/clients", "clients")
-        for adapter in get_all(place, "/v1/adapters", "adapters", client["name"])
-    ]
+    adapters = get_adapters(place, everyone=True)
     if json_output:
-        adapters = [{"client": client, **adapter} for client, adapter in found]
         print_json(
             {
                 "models": models,
@@ -36,11 +31,10 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     typer.echo(f"base models: {names}")
     typer.echo(f"engine: {engine_words(engine)}")
     typer.echo(f"memory: a training takes at most {memory // 1024**2} MiB (LORAD_MEMORY_MB)")
-    if not found:
+    if not adapters:
         typer.echo("no adapters yet")
-    for client, adapter in found:
-        name = adapter["name"] if client == OWNER else f"{client}/{adapter['name']}"
-        typer.echo(f"{name}: {_training(adapter)}")
+    for adapter in adapters:
+        typer.echo(f"{named(adapter['client'], adapter['name'])}: {_training(adapter)}")
 
 
 def engine_words(engine: dict[str, Any]) -> str:

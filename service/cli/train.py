@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.client import post
-from service.cli.names import AdapterArgument, adapter_path, client_of
+from service.cli.names import AdapterArgument, adapter_path, parted
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
 from service.cli.watch import watch_run
@@ -55,4 +55,4 @@ def train(
         if not watch:
             typer.echo(f"What holds it up: lorad why {name}. To look on: lorad watch {name}")
     if watch:
-        watch_run(place, client_of(name), run["id"], json_output=json_output)
+        watch_run(place, parted(name)[0], run["id"], json_output=json_output)

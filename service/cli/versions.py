@@ -91,9 +91,7 @@ def export(
     path = adapter_path(name, f"/versions/{version}/download", format=adapter_format.value)
     size = 0
     with session(place) as http, http.stream("GET", path) as response:
-        if response.is_error:
-            response.read()
-            refused(response)
+        refused(response)
         try:
             with whole_file(file) as out:
                 for part in response.iter_bytes():

@@ -10,7 +10,7 @@ import typer
 
 from service.cli.client import get
 from service.cli.connection import find, http_client
-from service.cli.names import adapter_path, client_of, complete_adapter, run_path
+from service.cli.names import adapter_path, complete_adapter, parted, run_path
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import Exit, fail, print_json
 from service.cli.run_events import run_events
@@ -46,7 +46,7 @@ def watch(
     Exit code 0: it is completed; 1: it failed or was cancelled; 130: Ctrl-C.
     """
     place = home_of(home)
-    watch_run(place, client_of(what), _run_id(place, what), json_output=json_output)
+    watch_run(place, parted(what)[0], _run_id(place, what), json_output=json_output)
 
 
 def watch_run(home: Home, client: str | None, run_id: int, *, json_output: bool) -> None:
