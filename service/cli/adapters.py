@@ -7,8 +7,8 @@ import typer
 
 from service.cli.client import delete, get, get_adapters, post
 from service.cli.names import AdapterArgument, adapter_path, named, parted, whose
-from service.cli.options import HomeOption, JsonOption, home_of
-from service.cli.outcome import print_json
+from service.cli.options import HomeOption, JsonOption, YesOption, home_of
+from service.cli.outcome import print_json, tell, tell_deleted
 from service.cli.terminal import print_table
 
 app = typer.Typer(help="List the adapters; create, show or delete one.")
@@ -109,10 +109,7 @@ def create(
     body: dict[str, Any] = {"name": adapter}
     body |= {key: value for key, value in given.items() if value is not None}
     made = post(home_of(home), f"/v1/adapters{whose(client)}", body)
-    if json_output:
-        print_json(made)
-    else:
-        typer.echo(f"{name} is created. Next: lorad examples import {name} FILE")
+    tell(made, f"{name} is created. Next: lorad examples import {name} FILE", json_output)
 
 
 @app.command()
@@ -129,7 +126,7 @@ def show(name: AdapterArgument, home: HomeOption = None, json_output: JsonOption
 @app.command("delete")
 def delete_adapter(
     name: AdapterArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    yes: YesOption = False,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -138,18 +135,9 @@ def delete_adapter(
     if not yes:
         counts = get(place, adapter_path(name))["examples"]
         kept = counts["train"] + counts["holdout"]
-        typer.confirm(
-            f"Delete {name} with its {kept} examples, its runs and its versions?",
-            abort=True,
-            err=True,
-        )
-    answer = delete(place, adapter_path(name))
-    if json_output:
-        print_json(answer)
-        return
-    typer.echo(f"{name} and its {answer['deleted']} examples are deleted.")
-    if answer["erased"] != "done":
-        typer.echo(f"Their last traces are being erased (erasure {answer['erasure']}).")
+        question = f"Delete {name} with its {kept} examples, its runs and its versions?"
+        typer.confirm(question, abort=True, err=True)
+    tell_deleted(name, delete(place, adapter_path(name)), json_output)
 
 
 def _layers(adapter: dict[str, Any]) -> str:

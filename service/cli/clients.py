@@ -6,8 +6,8 @@ from urllib.parse import quote
 import typer
 
 from service.cli.client import delete, get, get_all, post
-from service.cli.options import HomeOption, JsonOption, home_of
-from service.cli.outcome import print_json
+from service.cli.options import HomeOption, JsonOption, YesOption, home_of
+from service.cli.outcome import print_json, tell, tell_deleted
 from service.cli.terminal import print_table
 
 app = typer.Typer(
@@ -43,13 +43,11 @@ def list_clients(home: HomeOption = None, json_output: JsonOption = False) -> No
 def revoke(name: NameArgument, home: HomeOption = None, json_output: JsonOption = False) -> None:
     """Take a client's token away; its adapters and examples stay."""
     answer = post(home_of(home), f"{_path(name)}/revoke")
-    if json_output:
-        print_json(answer)
-    else:
-        typer.echo(
-            f"{name}'s token no longer works. Its adapters and examples are kept; to give it "
-            f"access again: lorad pair {name} --replace …"
-        )
+    words = (
+        f"{name}'s token no longer works. Its adapters and examples are kept; to give it "
+        f"access again: lorad pair {name} --replace …"
+    )
+    tell(answer, words, json_output)
 
 
 @app.command()
@@ -67,27 +65,20 @@ def rotate(name: NameArgument, home: HomeOption = None, json_output: JsonOption 
 @app.command("delete")
 def delete_client(
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    yes: YesOption = False,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Delete a client with all its adapters, versions and examples."""
     place = home_of(home)
-    client = get(place, _path(name))
     if not yes:
-        size = client["usage"]["bytes"]
+        size = get(place, _path(name))["usage"]["bytes"]
         typer.confirm(
             f"Delete {name} with all its adapters, versions and examples ({size} bytes of text)?",
             abort=True,
             err=True,
         )
-    answer = delete(place, _path(name))
-    if json_output:
-        print_json(answer)
-    else:
-        typer.echo(f"{name} and its {answer['deleted']} examples are deleted.")
-        if answer["erased"] != "done":
-            typer.echo(f"Their last traces are being erased (erasure {answer['erasure']}).")
+    tell_deleted(name, delete(place, _path(name)), json_output)
 
 
 def _of(used: int, most: int | None) -> str:

@@ -18,7 +18,7 @@ from service.cli.example_file import ExampleFileError, format_of, read_lines
 from service.cli.example_import import Imported, Importer
 from service.cli.names import AdapterArgument, adapter_path
 from service.cli.options import HomeOption, JsonOption, home_of
-from service.cli.outcome import Exit, fail, print_json
+from service.cli.outcome import Exit, fail, print_json, tell
 from service.cli.terminal import console
 from service.durable import whole_file
 
@@ -108,10 +108,8 @@ def export_examples(
                 count += 1
     except OSError as error:
         fail(f"{file} can't be written: {error.strerror}")
-    if json_output:
-        print_json({"examples": count, "file": str(file)})
-    else:
-        typer.echo(f"{count} examples are in {file}, readable by you alone.")
+    told = {"examples": count, "file": str(file)}
+    tell(told, f"{count} examples are in {file}, readable by you alone.", json_output)
 
 
 def _opened(file: str, stack: ExitStack) -> IO[bytes]:

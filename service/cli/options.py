@@ -16,6 +16,7 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="The home folder; default: $LORAD_HOME or ~/.local/share/lorad."),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

@@ -25,6 +25,22 @@ def fail(message: str, code: Exit = Exit.FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def tell(answer: Any, words: str, json_output: bool) -> None:
+    """Print what the daemon answered, as JSON or in words."""
+    if json_output:
+        print_json(answer)
+    else:
+        typer.echo(words)
+
+
+def tell_deleted(name: str, answer: dict[str, Any], json_output: bool) -> None:
+    """Say that it is deleted with its examples, and whether traces of them are left."""
+    words = f"{name} and its {answer['deleted']} examples are deleted."
+    if answer["erased"] != "done":
+        words += f"\nTheir last traces are being erased (erasure {answer['erasure']})."
+    tell(answer, words, json_output)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON value on standard output."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))

@@ -7,7 +7,7 @@ import typer
 
 from service.cli.client import delete, put
 from service.cli.options import HomeOption, JsonOption, home_of
-from service.cli.outcome import print_json
+from service.cli.outcome import print_json, tell
 from service.cli.until import until
 from service.nights.local_zone import local_zone
 
@@ -47,7 +47,5 @@ def pause(
 def resume(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """End the pause of all training."""
     answer = delete(home_of(home), "/v1/pause")
-    if json_output:
-        print_json(answer)
-    else:
-        typer.echo("Training isn't paused: it proceeds when windows and gates allow it.")
+    words = "Training isn't paused: it proceeds when windows and gates allow it."
+    tell(answer, words, json_output)

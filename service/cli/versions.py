@@ -11,7 +11,7 @@ import typer
 from service.cli.client import delete, get, pages, post, refused, session
 from service.cli.names import AdapterArgument, adapter_path
 from service.cli.options import HomeOption, JsonOption, home_of
-from service.cli.outcome import Exit, fail, print_json
+from service.cli.outcome import Exit, fail, print_json, tell
 from service.cli.terminal import print_table
 from service.cli.version_words import measured, number, share
 from service.durable import whole_file
@@ -52,13 +52,13 @@ def versions(
         fail("expected one version to do one thing with, found several", Exit.USAGE)
     if activate is not None:
         answer = post(place, adapter_path(name, f"/versions/{activate}/activate"))
-        _tell(answer, f"version {activate} of {name} is active now.", json_output)
+        tell(answer, f"version {activate} of {name} is active now.", json_output)
     elif deactivate is not None:
         answer = post(place, adapter_path(name, f"/versions/{deactivate}/deactivate"))
-        _tell(answer, f"version {deactivate} of {name} isn't active now.", json_output)
+        tell(answer, f"version {deactivate} of {name} isn't active now.", json_output)
     elif remove is not None:
         answer = delete(place, adapter_path(name, f"/versions/{remove}"))
-        _tell(answer, f"version {remove} of {name} is deleted with its files.", json_output)
+        tell(answer, f"version {remove} of {name} is deleted with its files.", json_output)
     elif version is not None:
         found = get(place, adapter_path(name, f"/versions/{version}"))
         if json_output:
@@ -99,17 +99,7 @@ def export(
         except OSError as error:
             fail(f"{file} can't be written: {error.strerror}")
     told = {"version": version, "format": adapter_format.value, "file": str(file), "bytes": size}
-    if json_output:
-        print_json(told)
-    else:
-        typer.echo(f"version {version} of {name} is in {file} ({size:,} bytes).")
-
-
-def _tell(answer: Any, words: str, json_output: bool) -> None:
-    if json_output:
-        print_json(answer)
-    else:
-        typer.echo(words)
+    tell(told, f"version {version} of {name} is in {file} ({size:,} bytes).", json_output)
 
 
 def _list(home: Home, name: str, json_output: bool) -> None:
