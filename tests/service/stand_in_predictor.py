@@ -2,7 +2,8 @@
 
 HOME/predictor.json tells how to misbehave: ``seconds`` an answer and a token take, ``deaf`` (to
 cancels), ``stubborn`` (also to SIGTERM and the end of its standard input), ``say`` (a line in place
-of each answer), ``suffers`` (a signal's name, an exit code, or `failed`, in place of each answer).
+of each answer, with NUMBER for the question's), ``suffers`` (a signal's name, an exit code, or
+`failed`, in place of each answer).
 Its standard error, and so its log, tells of each question without its text.
 """
 
@@ -130,7 +131,7 @@ class Predictor:
                 return self.suffer(suffers)
             for event, fields in answers(question, partial(self.rest, number)):
                 if (line := self.script["say"]) is not None:
-                    print(line, flush=True)
+                    print(line.replace("NUMBER", str(number)), flush=True)
                 else:
                     self.say(event, id=number, **fields)
             print(f"question {number} is over", file=sys.stderr, flush=True)

@@ -116,47 +116,47 @@ def test_sent_twice_it_is_activated_once(ready: Daemon) -> None:
 
 
 @pytest.mark.parametrize("what", ["all", "adapter_model.safetensors", "version.json"])
-def test_gone_files_are_shown_and_not_activated(own: Daemon, what: str) -> None:
-    version = trained(own, WORSE)
+def test_gone_files_are_shown_and_not_activated(ready: Daemon, what: str) -> None:
+    version = trained(ready, WORSE)
     assert version["files_gone"] is False
-    path = folder(own, version)
+    path = folder(ready, version)
     if what == "all":
         shutil.rmtree(path)
     else:
         (path / what).unlink()
-    [listed] = own.http.get(own.path("/versions")).json()["versions"]
+    [listed] = ready.http.get(ready.path("/versions")).json()["versions"]
     assert listed["files_gone"] is True
-    response = own.http.post(own.path("/versions/1/activate"))
+    response = ready.http.post(ready.path("/versions/1/activate"))
     assert response.status_code == 410
     assert "train again" in response.json()["detail"]
-    assert own.adapter()["active_version"] is None
-    refused = own.http.post(own.path("/runs"), json={"warm_start": 1})
+    assert ready.adapter()["active_version"] is None
+    refused = ready.http.post(ready.path("/runs"), json={"warm_start": 1})
     assert refused.status_code == 409
     assert "files" in refused.json()["detail"]
 
 
-def test_an_active_version_whose_files_are_gone_holds_no_better_one_up(own: Daemon) -> None:
-    lost = trained(own)
-    shutil.rmtree(folder(own, lost))
-    assert own.adapter()["active_version"]["files_gone"] is True
-    version = trained(own, BETTER)  # the worker has nothing to measure the active one with
+def test_an_active_version_whose_files_are_gone_holds_no_better_one_up(ready: Daemon) -> None:
+    lost = trained(ready)
+    shutil.rmtree(folder(ready, lost))
+    assert ready.adapter()["active_version"]["files_gone"] is True
+    version = trained(ready, BETTER)  # the worker has nothing to measure the active one with
     assert (version["verdict"], version["active"]) == ("promoted", True)
-    assert own.spec(version["run"])["active_version"] is None
-    own.http.delete(own.path("/versions/1")).raise_for_status()
+    assert ready.spec(version["run"])["active_version"] is None
+    ready.http.delete(ready.path("/versions/1")).raise_for_status()
 
 
-def test_a_version_activated_while_a_run_trains_was_not_measured_against(own: Daemon) -> None:
+def test_a_version_activated_while_a_run_trains_was_not_measured_against(ready: Daemon) -> None:
     """The worker measured version 1, which is worse than the one that became active meanwhile."""
-    trained(own)
-    trained(own, BETTER, active=GOOD, holdout=3)
-    own.script(steps=40, step_seconds=0.05, active=GOOD, after=GOOD | {"label_nll": 0.3})
-    run_id = own.train()
-    activate(own, 2)
-    assert own.wait_until_ended(run_id)["status"] == "completed"
-    version = own.http.get(own.path("/versions/3")).json()
+    trained(ready)
+    trained(ready, BETTER, active=GOOD, holdout=3)
+    ready.script(steps=40, step_seconds=0.05, active=GOOD, after=GOOD | {"label_nll": 0.3})
+    run_id = ready.train()
+    activate(ready, 2)
+    assert ready.wait_until_ended(run_id)["status"] == "completed"
+    version = ready.http.get(ready.path("/versions/3")).json()
     assert version["verdict"] == "rejected"
     assert "was not measured" in version["verdict_reason"]
-    assert own.adapter()["active_version"]["number"] == 2
+    assert ready.adapter()["active_version"]["number"] == 2
 
 
 def test_the_base_is_checked_and_both_hashes_are_named(own: Daemon) -> None:
@@ -208,27 +208,27 @@ def test_the_newest_are_kept_and_the_active_one(own: Daemon) -> None:
     assert numbers(own) == [5, 4]
 
 
-def test_a_version_that_a_run_began_with_stays(own: Daemon) -> None:
+def test_a_version_that_a_run_began_with_stays(ready: Daemon) -> None:
     for _ in range(3):
-        trained(own, WORSE)
-    own.script(steps=1000, step_seconds=0.05)
-    run_id = own.train(warm_start=1)
-    assert own.run(run_id)["warm_start"] == 1
-    assert own.spec(run_id)["warm_start"]["version"] == 1
-    assert (own.home / own.spec(run_id)["warm_start"]["path"] / "version.json").exists()
-    refused = own.http.delete(own.path("/versions/1"))
+        trained(ready, WORSE)
+    ready.script(steps=1000, step_seconds=0.05)
+    run_id = ready.train(warm_start=1)
+    assert ready.run(run_id)["warm_start"] == 1
+    assert ready.spec(run_id)["warm_start"]["version"] == 1
+    assert (ready.home / ready.spec(run_id)["warm_start"]["path"] / "version.json").exists()
+    refused = ready.http.delete(ready.path("/versions/1"))
     assert refused.status_code == 409
     assert f"run {run_id} began with this version" in refused.json()["detail"]
-    own.http.patch(
-        own.path(), json={"retention": {"keep_versions": 1}}, headers={"If-Match": "*"}
+    ready.http.patch(
+        ready.path(), json={"retention": {"keep_versions": 1}}, headers={"If-Match": "*"}
     ).raise_for_status()
-    assert numbers(own) == [3, 1]
-    again = own.http.post(f"/v1/runs/{run_id}/restart").json()
+    assert numbers(ready) == [3, 1]
+    again = ready.http.post(f"/v1/runs/{run_id}/restart").json()
     assert again["warm_start"] == 1
-    assert own.spec(again["id"])["warm_start"] == own.spec(run_id)["warm_start"]
-    own.steer(again["id"], "cancel")
-    own.wait_until_ended(again["id"])
-    own.http.delete(own.path("/versions/1")).raise_for_status()
+    assert ready.spec(again["id"])["warm_start"] == ready.spec(run_id)["warm_start"]
+    ready.steer(again["id"], "cancel")
+    ready.wait_until_ended(again["id"])
+    ready.http.delete(ready.path("/versions/1")).raise_for_status()
 
 
 def test_what_a_run_can_begin_with(own: Daemon) -> None:
