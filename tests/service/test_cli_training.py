@@ -76,21 +76,26 @@ def test_a_window_and_an_override_reach_the_run(ready: Daemon) -> None:
     assert "is cancelled" in ended.stdout
 
 
-def test_ctrl_c_leaves_the_run_alone_and_says_so(ready: Daemon) -> None:
-    ready.script(steps=1000, step_seconds=0.05)
-    run_id = ready.train()
-    ready.wait_for(run_id, lambda run: run["step"] > 2)
+def watching(home: Path, what: str) -> subprocess.Popen[str]:
+    """`lorad watch` in a process of its own, which has told of a step."""
     watcher = subprocess.Popen(
-        [*COMMAND, "watch", ready.name],
-        env=os.environ | {"LORAD_HOME": str(ready.home), "PYTHONPATH": str(ROOT)},
+        [*COMMAND, "watch", what],
+        env=os.environ | {"LORAD_HOME": str(home), "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert watcher.stderr is not None
-    said = ""
-    while "step" not in said:
-        said += watcher.stderr.readline()
+    while "step" not in watcher.stderr.readline():
+        assert watcher.poll() is None
+    return watcher
+
+
+def test_ctrl_c_leaves_the_run_alone_and_says_so(ready: Daemon) -> None:
+    ready.script(steps=1000, step_seconds=0.05)
+    run_id = ready.train()
+    ready.wait_for(run_id, lambda run: run["step"] > 2)
+    watcher = watching(ready.home, ready.name)
     watcher.send_signal(signal.SIGINT)
     _, rest = watcher.communicate(timeout=10)
     assert watcher.returncode == 130
@@ -105,17 +110,7 @@ def test_ctrl_c_leaves_the_run_alone_and_says_so(ready: Daemon) -> None:
 def test_watching_survives_a_daemon_that_is_started_anew(own: Daemon) -> None:
     own.script(steps=100, step_seconds=0.05)
     run_id = own.train()
-    watcher = subprocess.Popen(
-        [*COMMAND, "watch", str(run_id)],
-        env=os.environ | {"LORAD_HOME": str(own.home), "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert watcher.stderr is not None
-    said = ""
-    while "step" not in said:
-        said += watcher.stderr.readline()
+    watcher = watching(own.home, str(run_id))
     own.stop()
     own.start()
     out, said = watcher.communicate(timeout=60)
