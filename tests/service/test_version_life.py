@@ -3,7 +3,7 @@
 import json
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +256,7 @@ def test_a_killed_daemon_removes_what_was_deleted(own: Daemon) -> None:
     own.create_adapter("other")
     own.post_examples("other")
     own.script(steps=100_000, step_seconds=0.05, deaf=True)
-    own.train("other")
+    own.wait_for(own.train("other"), lambda run: run["step"] >= 1)
     own.http.delete(own.path("/versions/1")).raise_for_status()
     worker = own.worker_pid()
     own.kill()
@@ -265,4 +265,5 @@ def test_a_killed_daemon_removes_what_was_deleted(own: Daemon) -> None:
     assert numbers(own) == []
     until(lambda: left is None or not left.exists())
     assert "not adopted" not in own.log()
-    kill(worker)
+    with suppress(ProcessLookupError):  # it may have ended with its daemon
+        kill(worker)
