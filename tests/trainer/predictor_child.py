@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import torch
 
 from npu.weights import FrozenWeights
 from service.child_process import ALLOCATOR
+from tests.trainer.child import Child
 from trainer.lora import LoraAdapter
 from trainer.models.config import DecoderConfig
 from trainer.publishing import publish_version
@@ -64,27 +62,20 @@ def _head(home: Path, version: str | None) -> dict[str, Any]:
     }
 
 
-class PredictorChild:
+class PredictorChild(Child):
     """A running `python -m trainer.predictor`."""
 
     def __init__(self, home: Path, *options: str, **environment: str) -> None:
-        self.log = (home / "predictor.log").open("a+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "trainer.predictor", str(home), "--memory-mb", "1024", *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            env=ALLOCATOR | os.environ | environment,
+        super().__init__(
+            home / "predictor.log",
+            *("trainer.predictor", str(home), "--memory-mb", "1024", *options),
+            seconds=120,
+            environment=ALLOCATOR | os.environ | environment,
         )
-        self._alarm = threading.Timer(120, self.process.kill)
-        self._alarm.daemon = True
-        self._alarm.start()
         self._ids = itertools.count(1)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            event = json.loads(line)
+        for event in super().__iter__():
             if event["event"] != "answering":  # a busy machine's sign of life
                 yield event
 
@@ -93,11 +84,6 @@ class PredictorChild:
         number = next(self._ids)
         self.write(json.dumps({"id": number, **question}).encode() + b"\n")
         return number
-
-    def write(self, some: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(some)
-        self.process.stdin.flush()
 
     def until_over(self, number: int) -> list[dict[str, Any]]:
         """The events of a question up to its last one."""
@@ -118,13 +104,3 @@ class PredictorChild:
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.wait()
-
-    def wait(self) -> tuple[int, list[dict[str, Any]]]:
-        seen = list(self)
-        code = self.process.wait(timeout=60)
-        self._alarm.cancel()
-        return code, seen
-
-    def log_text(self) -> str:
-        self.log.seek(0)
-        return self.log.read()

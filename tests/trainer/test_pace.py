@@ -113,11 +113,6 @@ def test_an_impossible_duty_is_refused(pace: Pace, duty: float) -> None:
     assert pace.duty == 1
 
 
-def say(worker: Worker, line: bytes) -> None:
-    assert worker.process.stdin is not None
-    os.write(worker.process.stdin.fileno(), line)
-
-
 def test_rests_change_neither_losses_nor_the_adapter(home: Path) -> None:
     """The worker's share of the time is what was asked for, and all else is as without."""
     write_spec(home, 1)
@@ -126,7 +121,7 @@ def test_rests_change_neither_losses_nor_the_adapter(home: Path) -> None:
     write_spec(home, 2)
     worker = Worker(home, 2)
     seen = worker.until("phase", phase="evaluating_before")
-    say(worker, b"duty 0.300\n")
+    worker.write(b"duty 0.300\n")
     seen += worker.until("phase", phase="training")
     ends, works = [], []
     for event in worker:
@@ -135,7 +130,7 @@ def test_rests_change_neither_losses_nor_the_adapter(home: Path) -> None:
             ends.append(time.monotonic())
             works.append(event["seconds"])
             if event["step"] == 12:
-                say(worker, b"duty 1\n")
+                worker.write(b"duty 1\n")
     assert worker.wait()[0] == 0, worker.log_text()
     assert step_numbers(seen) == step_numbers(full)
     assert adapter_bytes(home, 2) == adapter_bytes(home, 1)
@@ -161,22 +156,22 @@ def test_a_rest_is_left_at_once(home: Path) -> None:
     write_spec(home, 1, steps=400, checkpoint_every_steps=100)
     worker = Worker(home, 1)
     worker.until("phase", phase="training")
-    say(worker, b"duty 0.000001\n")
+    worker.write(b"duty 0.000001\n")
     time.sleep(1.5)  # it rests for hours now
-    say(worker, b"exam")
+    worker.write(b"exam")
     delete(home, 1)
-    say(worker, b"ples\n")
+    worker.write(b"ples\n")
     said_at = time.monotonic()
     worker.until("forgot", total=1)
     worker.until("checkpoint")
     assert time.monotonic() - said_at < MOMENT
 
-    say(worker, b"duty 1.000\nduty 0.0")
+    worker.write(b"duty 1.000\nduty 0.0")
     said_at = time.monotonic()
     worker.until("step")
     worker.until("step")
     assert time.monotonic() - said_at < MOMENT
-    say(worker, b"00001\n")
+    worker.write(b"00001\n")
     time.sleep(2)
     worker.process.send_signal(signal.SIGTERM)
     said_at = time.monotonic()
@@ -192,7 +187,7 @@ def test_the_daemons_end_is_noticed_in_a_rest(home: Path) -> None:
     write_spec(home, 1, steps=400)
     worker = Worker(home, 1)
     worker.until("phase", phase="evaluating_before")
-    say(worker, b"duty 0.000001\n")  # the measuring before the steps rests as well
+    worker.write(b"duty 0.000001\n")  # the measuring before the steps rests as well
     time.sleep(1)
     assert worker.process.stdin is not None
     worker.process.stdin.close()
@@ -221,8 +216,8 @@ def test_what_makes_no_sense_does_nothing(home: Path) -> None:
         b"x" * 100_000 + b"duty 0.000001\n",
         b"duty 0.000001" + b" " * 10_000 + b"\n",
     ):
-        say(worker, line)
-    say(worker, b"duty 0.9")  # the line's end never comes
+        worker.write(line)
+    worker.write(b"duty 0.9")  # the line's end never comes
     for _ in range(3):
         worker.until("step")
     time.sleep(0.5)

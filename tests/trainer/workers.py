@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from sqlmodel import col, select
 from storage import adapters, clients, examples
 from storage.database import Database
 from storage.tables import Adapter, Example
+from tests.trainer.child import Child
 
 LABELS = ["now", "later", "mute"]
 WORDS = ["parcel", "meeting", "sale", "mum", "train", "bill", "game", "rain", "class", "lunch"]
@@ -95,7 +93,7 @@ def write_spec(
     (folder / "spec.json").write_text(json.dumps(spec))
 
 
-class Worker:
+class Worker(Child):
     """A running worker; iterate to read its events."""
 
     def __init__(
@@ -107,35 +105,17 @@ class Worker:
         halvings: int = 0,
     ) -> None:
         """Start it; with a script (see `tests.trainer.scripted_worker`) things happen to it."""
-        self.log = (home / f"worker-{run_id}.log").open("a+")
         plain = ["trainer.worker"]
         scripted = ["tests.trainer.scripted_worker", json.dumps(script)]
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                *(scripted if script else plain),
-                "--home",
-                str(home),
-                "--nice",
-                str(nice),
-                "--halvings",
-                str(halvings),
-                "--run",
-                str(run_id),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
+        super().__init__(
+            home / f"worker-{run_id}.log",
+            *(scripted if script else plain),
+            *("--home", str(home)),
+            *("--nice", str(nice)),
+            *("--halvings", str(halvings)),
+            *("--run", str(run_id)),
+            seconds=180,
         )
-        self._alarm = threading.Timer(180, self.process.kill)
-        self._alarm.start()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            yield json.loads(line)
 
     def until(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         seen = []
@@ -144,16 +124,6 @@ class Worker:
             if found["event"] == event and fields.items() <= found.items():
                 return seen
         raise AssertionError(f"no {event} {fields}; log:\n{self.log_text()}")
-
-    def wait(self) -> tuple[int, list[dict[str, Any]]]:
-        seen = list(self)
-        code = self.process.wait(timeout=60)
-        self._alarm.cancel()
-        return code, seen
-
-    def log_text(self) -> str:
-        self.log.seek(0)
-        return self.log.read()
 
 
 def at(do: str, *ids: int, **event: Any) -> dict[str, Any]:
