@@ -31,7 +31,6 @@ from service.models import MANIFEST_NAME, ModelFolder
 from service.models import Manifest as ModelManifest
 from storage.snapshot import Snapshot, SnapshotError, take_snapshot
 
-_CHUNK = 1 << 20
 _ATTEMPTS = 5
 _MODE = 0o600
 
@@ -147,12 +146,9 @@ def _model(model: ModelManifest, with_models: bool) -> BackupModel:
 
 
 def _described(name: str, path: Path) -> BackupFile:
-    digest, size = hashlib.sha256(), 0
     with _opened(path) as file:
-        while piece := file.read(_CHUNK):
-            digest.update(piece)
-            size += len(piece)
-    return BackupFile(name=name, bytes=size, sha256=digest.hexdigest())
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return BackupFile(name=name, bytes=file.tell(), sha256=digest)
 
 
 def _write(out: IO[bytes], manifest: BackupManifest, files: dict[str, Path]) -> None:
@@ -174,7 +170,7 @@ def _write(out: IO[bytes], manifest: BackupManifest, files: dict[str, Path]) -> 
         archive.addfile(_entry(SEAL, len(seal)), io.BytesIO(seal))
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> io.BufferedReader:
     try:
         return path.open("rb")
     except FileNotFoundError:

@@ -7,7 +7,6 @@ from service.home import Home
 from storage.tables import Version
 
 MANIFEST_NAME = "version.json"
-_CHUNK = 1 << 20
 
 
 class FilesError(Exception):
@@ -31,16 +30,9 @@ def check_whole(folder: Path, files: dict[str, str]) -> None:
         if Path(name).name != name:
             raise FilesError("its manifest lists a file outside of it")
         try:
-            found = _sha256(folder / name)
+            with (folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise FilesError(f"{name}: {error.strerror}") from None
         if found != expected:
             raise FilesError(f"{name} has SHA-256 {found}, expected {expected}")
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
