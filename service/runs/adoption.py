@@ -7,19 +7,17 @@ because it was killed in between.
 
 import logging
 import shutil
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from api_schemas.versions import EngineSwitch, Metrics
-from service.door import strict_json
 from service.home import Home
 from service.runs.run_log import note, note_words
 from service.runs.run_spec import SpecError, read_spec
 from service.runs.verdict import judge
-from service.versions.files import MANIFEST_NAME, FilesError, are_gone, check_whole
+from service.versions.files import FilesError, are_gone, check_whole, read_manifest
 from service.versions.imported import adopt_import, read_import
 from service.versions.keeping import keep_newest
 from storage import adapters, erasures, examples, runs, versions
@@ -177,15 +175,11 @@ def _adopt_import(database: Database, home: Home, path: str) -> None:
 def _read(home: Home, path: str) -> tuple[VersionManifest, dict[str, Any]]:
     folder = home.path / path
     try:
-        raw = strict_json.loads((folder / MANIFEST_NAME).read_bytes())
-        manifest = VersionManifest.model_validate(raw)
-    except (OSError, ValidationError, strict_json.JsonError) as error:
-        raise AdoptionError(f"{path}: {_reason(error)}") from None
-    if path != home.version_path(manifest.adapter_id, manifest.run_id):
-        raise AdoptionError(
-            f"{path}: its manifest says run {manifest.run_id} of adapter {manifest.adapter_id}"
-        )
-    try:
+        manifest, raw = read_manifest(folder, VersionManifest)
+        if path != home.version_path(manifest.adapter_id, manifest.run_id):
+            raise FilesError(
+                f"its manifest says run {manifest.run_id} of adapter {manifest.adapter_id}"
+            )
         check_whole(folder, manifest.files)
     except FilesError as error:
         raise AdoptionError(f"{path}: {error}") from None
@@ -233,12 +227,3 @@ def _examples_of(
 
 def _gone(session: Session, seen: list[int]) -> int:
     return len(seen) - len(examples.existing(session, seen))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{MANIFEST_NAME}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-    if isinstance(error, OSError):
-        return f"{Path(str(error.filename)).name}: {error.strerror}"
-    return f"{MANIFEST_NAME}: {error}"

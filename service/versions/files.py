@@ -2,11 +2,17 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from service.door import strict_json
 from service.home import Home
 from storage.tables import Version
 
 MANIFEST_NAME = "version.json"
+
+_M = TypeVar("_M", bound=BaseModel)
 
 
 class FilesError(Exception):
@@ -18,6 +24,25 @@ def are_gone(home: Home, version: Version) -> bool:
     folder = home.path / version.path
     names = [MANIFEST_NAME, *version.manifest.get("files", {})]
     return not all((folder / name).is_file() for name in names)
+
+
+def read_manifest(folder: Path, kind: type[_M]) -> tuple[_M, dict[str, Any]]:
+    """What the folder's version.json says: the part that is relied on, and all of it.
+
+    Raises:
+        FilesError: it is missing, or isn't such a manifest.
+    """
+    try:
+        raw = strict_json.loads((folder / MANIFEST_NAME).read_bytes())
+        return kind.model_validate(raw), raw
+    except OSError as error:
+        why = error.strerror
+    except strict_json.JsonError as error:
+        why = str(error)
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    raise FilesError(f"{MANIFEST_NAME}: {why}")
 
 
 def check_whole(folder: Path, files: dict[str, str]) -> None:

@@ -7,13 +7,12 @@ the daemon was killed in between, is taken in at the next start.
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from api_schemas.versions import Imported, Metrics
-from service.door import strict_json
 from service.home import Home
-from service.versions.files import MANIFEST_NAME, FilesError, check_whole
+from service.versions.files import FilesError, check_whole, read_manifest
 from service.versions.keeping import keep_newest
 from storage import adapters, history, versions
 from storage.tables import Version
@@ -42,17 +41,7 @@ def read_import(home: Home, path: str) -> ImportManifest:
         FilesError: it isn't a whole imported version of the adapter whose folder it is in.
     """
     folder = home.path / path
-    try:
-        value = strict_json.loads((folder / MANIFEST_NAME).read_bytes())
-        manifest = ImportManifest.model_validate(value)
-    except OSError as error:
-        raise FilesError(f"{MANIFEST_NAME}: {error.strerror}") from None
-    except strict_json.JsonError as error:
-        raise FilesError(f"{MANIFEST_NAME}: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise FilesError(f"{MANIFEST_NAME}: {place}: {first['msg']}") from None
+    manifest, _ = read_manifest(folder, ImportManifest)
     if not path.startswith(f"adapters/{manifest.adapter_id}/"):
         raise FilesError(f"its manifest says adapter {manifest.adapter_id}")
     check_whole(folder, manifest.files)
