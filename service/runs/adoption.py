@@ -17,7 +17,7 @@ from service.home import Home
 from service.runs.run_log import note, note_words
 from service.runs.run_spec import SpecError, read_spec
 from service.runs.verdict import judge
-from service.versions.files import FilesError, are_gone, check_whole, read_manifest
+from service.versions.files import FilesError, active_to_beat, check_whole, read_manifest
 from service.versions.imported import adopt_import, read_import
 from service.versions.keeping import keep_newest
 from storage import adapters, erasures, examples, runs, versions
@@ -95,9 +95,7 @@ def adopt(database: Database, home: Home, path: str) -> Version:
             return known
         if run.status in _NOBODY_WANTS:
             raise UnwantedError(f"{path}: {_NOBODY_WANTS[run.status]}")
-        active = versions.active(session, adapter.id)
-        if active is not None and are_gone(home, active):
-            active = None  # nobody can use it, so nothing has to be better than it
+        active = active_to_beat(home, session, adapter.id)
         metrics = manifest.metrics
         if active is not None and spec is not None and spec.get("active_version") != active.path:
             metrics = metrics.model_copy(update={"active": None})  # of another one

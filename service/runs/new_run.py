@@ -7,8 +7,8 @@ from service.home import Home
 from service.runs.run_log import note
 from service.runs.run_spec import write_spec
 from service.settings import Settings
-from service.versions.files import are_gone
-from storage import examples, runs, versions
+from service.versions.files import active_to_beat
+from storage import examples, runs
 from storage.tables import Adapter, Run, Version
 
 
@@ -28,9 +28,6 @@ def new_run(
     """
     run = runs.enqueue(session, adapter.id)
     run.warm_start = None if start is None else start.number
-    active = versions.active(session, adapter.id)
-    if active is not None and are_gone(home, active):
-        active = None
     write_spec(
         home,
         settings,
@@ -40,7 +37,7 @@ def new_run(
         training,
         examples.ids(session, adapter.id, "train"),
         examples.ids(session, adapter.id, "holdout"),
-        active,
+        active_to_beat(home, session, adapter.id),
         start,
     )
     note(session, run)

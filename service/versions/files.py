@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from sqlmodel import Session
 
 from service.door import strict_json
 from service.home import Home
+from storage import versions
 from storage.tables import Version
 
 MANIFEST_NAME = "version.json"
@@ -24,6 +26,12 @@ def are_gone(home: Home, version: Version) -> bool:
     folder = home.path / version.path
     names = [MANIFEST_NAME, *version.manifest.get("files", {})]
     return not all((folder / name).is_file() for name in names)
+
+
+def active_to_beat(home: Home, session: Session, adapter_id: int) -> Version | None:
+    """The adapter's active version, unless its files are gone: then nothing has to be better."""
+    active = versions.active(session, adapter_id)
+    return None if active is None or are_gone(home, active) else active
 
 
 def read_manifest(folder: Path, kind: type[_M]) -> tuple[_M, dict[str, Any]]:
