@@ -28,10 +28,15 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
-def _readable(text: str) -> str:
+def without_nul(text: str) -> str:
+    """The text, if it has no NUL character: C's texts end at one."""
     if "\0" in text:
         raise ValueError("must not contain NUL characters")
-    if not text.strip():
+    return text
+
+
+def _readable(text: str) -> str:
+    if not without_nul(text).strip():
         raise ValueError("must not be blank")
     return text
 

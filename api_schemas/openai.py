@@ -4,18 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from api_schemas.base import Answer, Name, Request
+from api_schemas.base import Answer, Name, Request, without_nul
 from api_schemas.predictions import MOST_STOPS, NewTokens, Seed, Stop, Temperature, TopP
 from api_schemas.problems import Problem
 
 MOST_MESSAGES = 500
 MOST_TEXT = 100_000
-
-
-def _without_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain NUL characters")
-    return text
 
 
 def _no(value: bool) -> bool:
@@ -24,7 +18,7 @@ def _no(value: bool) -> bool:
     return value
 
 
-ChatText = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_without_nul)]
+ChatText = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(without_nul)]
 
 
 class TextPart(Request):
