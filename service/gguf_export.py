@@ -9,12 +9,13 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from service.door.problems import Refusal
+from service.door.problems import Refusal, not_now
 
 GGUF_FILE = "adapter.gguf"
 _PEFT_TENSORS = "adapter_model.safetensors"
 _REFUSED, _DISK_FULL = 65, 74  # trainer/export/gguf.py
 _SECONDS = 120
+_RETRY_SECONDS = 60
 _one_at_a_time = threading.Lock()
 
 _log = logging.getLogger("lorad.gguf")
@@ -60,7 +61,7 @@ def _make(home: Path, version: str, target: IO[bytes]) -> None:
                 check=False,
             )
     except subprocess.TimeoutExpired:
-        raise _unavailable(f"took longer than {_SECONDS} seconds") from None
+        raise _failed(f"took longer than {_SECONDS} seconds") from None
     if child.returncode == 0:
         return
     said = child.stderr.decode("utf-8", "replace").strip()
@@ -69,13 +70,12 @@ def _make(home: Path, version: str, target: IO[bytes]) -> None:
     if child.returncode == _DISK_FULL:
         raise OSError(errno.ENOSPC, "no space left for the GGUF file")
     _log.error("python -m trainer.export.gguf ended with %d: %s", child.returncode, said)
-    raise _unavailable(f"ended with {child.returncode}")
+    raise _failed(f"ended with {child.returncode}")
 
 
-def _unavailable(what: str) -> Refusal:
-    return Refusal(
-        503,
+def _failed(what: str) -> Refusal:
+    return not_now(
         f"expected the process that makes the GGUF file to write it, but it {what}; try again, or "
         "take format=peft",
-        headers={"Retry-After": "60"},
+        _RETRY_SECONDS,
     )

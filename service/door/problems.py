@@ -69,6 +69,11 @@ def invalid(*errors: tuple[str, str]) -> Refusal:
     )
 
 
+def not_now(detail: str, retry_seconds: int) -> Refusal:
+    """503, with the time after which to ask again."""
+    return Refusal(503, detail, headers={"Retry-After": str(retry_seconds)})
+
+
 def field_name(location: Iterable[str | int]) -> str:
     """``("body", "examples", 3, "label")`` as ``body.examples[3].label``."""
     parts = list(location)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from api_schemas.problems import FieldError
 from service.boot_clock import boot_seconds
-from service.door.problems import Refusal, field_name
+from service.door.problems import Refusal, field_name, not_now
 from service.gates.limits import Limits
 from service.home import Home
 from service.locks import is_held
@@ -247,15 +247,15 @@ class PredictionDesk:
         if not training:
             return self._child or self._begin_child()
         if self._settings.predict_while_training == "refuse":
-            raise _later(
+            raise not_now(
                 f"{_TRAINS}; ask again when it has ended, or start lorad with "
                 "LORAD_PREDICT_WHILE_TRAINING=serve",
                 TRAINING_RETRY_SECONDS,
             )
         if worker is None:
-            raise _later("a training is about to begin or to end; ask again", _SOON_SECONDS)
+            raise not_now("a training is about to begin or to end; ask again", _SOON_SECONDS)
         if worker.base_hash != question.base_hash:
-            raise _later(
+            raise not_now(
                 f"{_TRAINS}: that of the run is {worker.base_hash}, that of this adapter "
                 f"{question.base_hash}; ask again when it has ended",
                 TRAINING_RETRY_SECONDS,
@@ -269,13 +269,13 @@ class PredictionDesk:
         free = memory(boot_seconds()).value
         floor = self._limits.memory_floor_bytes
         if free is not None and free < floor:
-            raise _later(
+            raise not_now(
                 f"expected at least {floor // _MIB} MiB of memory to be had before a base model "
                 f"is loaded, found {free // _MIB} MiB; close other apps, and ask again",
                 TRAINING_RETRY_SECONDS,
             )
         if is_held(self._home.worker_lock):
-            raise _later(
+            raise not_now(
                 "another process holds worker.lock of this home, and one at a time may have a "
                 "base model loaded; ask again when it has ended",
                 _SOON_SECONDS,
@@ -284,7 +284,7 @@ class PredictionDesk:
             child = PredictorProcess(self._settings, self._home, self._deliver)
         except OSError as error:
             why = f"the process that predicts can't be started: {error.strerror or error}"
-            raise _later(f"{why}; ask again", _SOON_SECONDS) from None
+            raise not_now(f"{why}; ask again", _SOON_SECONDS) from None
         _log.info("predictor %d started", child.pid)
         with self._guard:
             self._child, self._forget = child, False
@@ -322,7 +322,7 @@ class PredictionDesk:
                 if not told:
                     answerer.ask({"cancel": number})
                 answerer.give_up()
-                raise _later(
+                raise not_now(
                     patience.because
                     or f"no answer came within {self._settings.predict_seconds:.0f} s; ask for "
                     "less at once, or set LORAD_PREDICT_SECONDS",
@@ -337,7 +337,7 @@ class PredictionDesk:
             if isinstance(event, Refused):
                 raise _refusal(event)
             if isinstance(event, Cancelled):
-                raise _later("the prediction was given up; ask again", _SOON_SECONDS)
+                raise not_now("the prediction was given up; ask again", _SOON_SECONDS)
             if isinstance(event, Answer | Token):
                 question.channel.put(event)
             if isinstance(event, Answer):
@@ -362,12 +362,8 @@ class PredictionDesk:
             return self._inbox.popleft() if self._inbox else None
 
 
-def _later(why: str, seconds: int) -> Refusal:
-    return Refusal(503, why, headers={"Retry-After": str(seconds)})
-
-
 def _ending() -> Refusal:
-    return _later("the daemon ends; ask again when it is back", _SOON_SECONDS)
+    return not_now("the daemon ends; ask again when it is back", _SOON_SECONDS)
 
 
 def _refusal(event: Refused) -> Refusal:

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from service.door.problems import Refusal
+from service.door.problems import Refusal, not_now
 from service.predictions.question import Question
 
 MOST_WAITING = 32
@@ -28,19 +28,17 @@ class WaitingLine:
             Refusal: 429 where the client has enough waiting already, 503 where all have.
         """
         own = sum(one.client_id == question.client_id for one in self._waiting)
-        again = {"Retry-After": str(_RETRY_SECONDS)}
         if own >= MOST_WAITING_A_CLIENT:
             raise Refusal(
                 429,
                 f"expected at most {MOST_WAITING_A_CLIENT} predictions of one client to wait, "
                 "found as many; ask again when some are answered, or many inputs in one request",
-                headers=again,
+                headers={"Retry-After": str(_RETRY_SECONDS)},
             )
         if len(self._waiting) >= MOST_WAITING:
-            raise Refusal(
-                503,
+            raise not_now(
                 f"expected at most {MOST_WAITING} predictions to wait, found as many; ask again",
-                headers=again,
+                _RETRY_SECONDS,
             )
         self._waiting.append(question)
 

@@ -10,7 +10,7 @@ from api_schemas.runs import Run as RunAnswer
 from service.clients.auth import Caller
 from service.context import Context, TheCaller, TheContext, needs
 from service.door.idempotency import Idempotency, TheIdempotency
-from service.door.problems import Refusal
+from service.door.problems import Refusal, not_now
 from service.door.strict_route import StrictRoute
 from service.routes.lookups import run_or_404
 from service.routes.responses import problems
@@ -59,10 +59,8 @@ async def restart_run(
     deadline = time.monotonic() + _GONE_SECONDS
     while context.supervisor.training == run_id:
         if time.monotonic() > deadline:
-            raise Refusal(
-                503,
-                "the run is being cancelled, but its worker hasn't ended yet; restart it again",
-                headers={"Retry-After": "5"},
+            raise not_now(
+                "the run is being cancelled, but its worker hasn't ended yet; restart it again", 5
             )
         await asyncio.sleep(_LOOK_SECONDS)
     return await run_sync(_start_over, context, caller, idempotency, response, run_id)

@@ -8,7 +8,7 @@ from api_schemas.versions import Version
 from service.context import TheCaller, TheContext, needs
 from service.door.idempotency import TheIdempotencyKey
 from service.door.posted_zip import MEDIA_TYPE, ThePostedZip
-from service.door.problems import Refusal
+from service.door.problems import Refusal, not_now
 from service.door.strict_route import StrictRoute
 from service.routes.lookups import adapter_or_404
 from service.routes.responses import problems
@@ -60,11 +60,7 @@ def import_adapter(
         path = import_path(adapter.id, posted.sha256)
         known = versions.at_path(session, path) is not None
         if any(path in erasure.paths for erasure in erasures.pending(session)):
-            raise Refusal(
-                503,
-                "a version from this very file is just being erased; send it again",
-                headers={"Retry-After": "1"},
-            )
+            raise not_now("a version from this very file is just being erased; send it again", 1)
     if not known:
         import_version(context.home, adapter, path, posted.file)
     try:

@@ -9,11 +9,12 @@ import sys
 import threading
 from typing import IO, Any
 
-from service.door.problems import Refusal
+from service.door.problems import Refusal, not_now
 from service.home import Home
 from storage.tables import Adapter
 
 _SECONDS = 120
+_SOON_SECONDS = 5
 _one_at_a_time = threading.Lock()
 
 _log = logging.getLogger("lorad.import")
@@ -46,7 +47,7 @@ def import_version(home: Home, adapter: Adapter, path: str, archive: IO[bytes]) 
         "top_layers": adapter.top_layers,
     }
     if not _one_at_a_time.acquire(blocking=False):
-        raise _unavailable("another adapter is being imported; send it again")
+        raise not_now("another adapter is being imported; send it again", _SOON_SECONDS)
     try:
         said = _run(home, path, json.dumps(described), archive)
     finally:
@@ -57,7 +58,7 @@ def import_version(home: Home, adapter: Adapter, path: str, archive: IO[bytes]) 
         raise Refusal(said["status"], said["error"])
     if said.get("event") == "failed" and said.get("errno") in (errno.ENOSPC, errno.EDQUOT):
         raise OSError(said["errno"], os.strerror(said["errno"]))
-    raise _unavailable("the process that imports failed; send it again")
+    raise not_now("the process that imports failed; send it again", _SOON_SECONDS)
 
 
 def _run(home: Home, path: str, adapter: str, archive: IO[bytes]) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def _run(home: Home, path: str, adapter: str, archive: IO[bytes]) -> dict[str, A
             command, stdin=archive, capture_output=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise _unavailable(f"importing took longer than {_SECONDS} seconds") from None
+        raise not_now(f"importing took longer than {_SECONDS} seconds", _SOON_SECONDS) from None
     try:
         said: Any = json.loads(child.stdout)
     except ValueError:
@@ -78,7 +79,3 @@ def _run(home: Home, path: str, adapter: str, archive: IO[bytes]) -> dict[str, A
         _log.error("python -m trainer.import_peft ended with %d: %s", child.returncode, error)
         return {}
     return said
-
-
-def _unavailable(detail: str) -> Refusal:
-    return Refusal(503, detail, headers={"Retry-After": "5"})
