@@ -34,7 +34,7 @@ from service.predictions.events import (
     parse,
 )
 from service.predictions.patience import Patience
-from service.predictions.predictor_process import Gone, PredictorProcess
+from service.predictions.predictor_process import GONE_RETRY_SECONDS, PredictorProcess
 from service.predictions.question import Question
 from service.predictions.waiting_line import WaitingLine
 from service.sensors.room import memory
@@ -81,7 +81,7 @@ class PredictionDesk:
         self._limits = limits
         self._guard = threading.Condition()
         self._line = WaitingLine()
-        self._inbox: deque[Event | Gone] = deque()
+        self._inbox: deque[Event | Refusal] = deque()
         self._asked: object | None = None  # whose words go into the inbox
         self._number = 0
         self._child: PredictorProcess | None = None
@@ -153,7 +153,8 @@ class PredictionDesk:
         with self._guard:
             worker, self._worker = self._worker, None
         if worker is not None:
-            self._deliver(worker, Gone("the training whose worker was asked has ended; ask again"))
+            why = "the training whose worker was asked has ended; ask again"
+            self._deliver(worker, not_now(why, GONE_RETRY_SECONDS))
 
     def worker_said(self, line: bytes) -> None:
         """A line about a prediction came from the training worker."""
@@ -165,7 +166,7 @@ class PredictionDesk:
             self._deliver(worker, parse(line))
         except EventError as error:
             _log.error("the training worker said what is no answer: %s", error)
-            self._deliver(worker, Gone("the training worker's answer can't be read", 502))
+            self._deliver(worker, Refusal(502, "the training worker's answer can't be read"))
 
     @property
     def holds_lock(self) -> bool:
@@ -302,7 +303,7 @@ class PredictionDesk:
             self._child, self._forget = None, False
             self._guard.notify_all()
 
-    def _deliver(self, source: object, event: Event | Gone) -> None:
+    def _deliver(self, source: object, event: Event | Refusal) -> None:
         with self._guard:
             if source is self._asked:
                 self._inbox.append(event)
@@ -328,9 +329,8 @@ class PredictionDesk:
                     "less at once, or set LORAD_PREDICT_SECONDS",
                     _SOON_SECONDS,
                 )
-            if isinstance(event, Gone):
-                again = {"Retry-After": str(event.retry_seconds)} if event.status == 503 else None
-                raise Refusal(event.status, event.why, headers=again)
+            if isinstance(event, Refusal):  # what answered has ended
+                raise event
             patience.sign_of_life()
             if isinstance(event, Ready | Failed) or event.id != number:
                 continue  # of a question that was given up
@@ -345,7 +345,7 @@ class PredictionDesk:
 
     def _next_event(
         self, answerer: _Answerer, question: Question, patience: Patience
-    ) -> Event | Gone | None:
+    ) -> Event | Refusal | None:
         """What was said next; None when something else has changed, or a slice has passed."""
         with self._guard:
             if self.closing:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from service.child_process import ChildProcess
+from service.door.problems import Refusal, not_now
 from service.home import Home
 from service.predictions.events import Event, EventError, Failed, Ready, parse
 from service.predictions.question import line_of
@@ -16,20 +17,12 @@ from service.settings import Settings
 LOG_NAME = "predictor.log"
 MOST_LOG_BYTES = 1024 * 1024
 
+GONE_RETRY_SECONDS = 2
+"""When to ask again, if what was asked has ended meanwhile."""
+
 _REAPED_SECONDS = 5.0
-_RETRY_SECONDS = 2
 
 _log = logging.getLogger("lorad.predictor")
-
-
-class Gone:
-    """What answered has ended: the ``status`` and words that the question under way gets."""
-
-    def __init__(self, why: str, status: int = 503, retry_seconds: int = _RETRY_SECONDS) -> None:
-        """``retry_seconds``: when to ask again, of a 503."""
-        self.why = why
-        self.status = status
-        self.retry_seconds = retry_seconds
 
 
 class PredictorProcess(ChildProcess):
@@ -42,9 +35,11 @@ class PredictorProcess(ChildProcess):
         self,
         settings: Settings,
         home: Home,
-        deliver: Callable[["PredictorProcess", Event | Gone], None],
+        deliver: Callable[["PredictorProcess", Event | Refusal], None],
     ) -> None:
-        """Start it; what it says is given to ``deliver``, in a thread of its own, at last `Gone`.
+        """Start it; what it says is given to ``deliver``, in a thread of its own.
+
+        At last, when it has ended, what the question under way gets: a refusal.
 
         Raises:
             OSError: it can't be started.
@@ -107,11 +102,14 @@ class PredictorProcess(ChildProcess):
         self.gone = True
         self._deliver(self, self._end(failure))
 
-    def _end(self, failure: str | None) -> Gone:
+    def _end(self, failure: str | None) -> Refusal:
         code = self.wait(_REAPED_SECONDS)
         if failure is not None:
-            return Gone(f"the process that predicts has failed: {failure}", 502)
+            return Refusal(502, f"the process that predicts has failed: {failure}")
         if code is not None and code < 0:
             name = signal.Signals(-code).name
-            return Gone(f"the process that predicts was killed by {name}; ask again")
-        return Gone(f"the process that predicts has ended with {code}; {LOG_NAME} says more", 502)
+            why = f"the process that predicts was killed by {name}; ask again"
+            return not_now(why, GONE_RETRY_SECONDS)
+        return Refusal(
+            502, f"the process that predicts has ended with {code}; {LOG_NAME} says more"
+        )
