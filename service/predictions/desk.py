@@ -88,9 +88,8 @@ class PredictionDesk:
         self._worker: AnsweringWorker | None = None
         self._training = False
         self._forget = False
-        self._stopping = False
         self.closing = False
-        """Set by a signal's handler when the daemon is to end; seen within half a second."""
+        """Set by `stop`, and before it by a signal's handler; seen within half a second."""
         self._thread = threading.Thread(target=self._work, name="lorad-predictions", daemon=True)
 
     def start(self) -> None:
@@ -99,9 +98,8 @@ class PredictionDesk:
 
     def stop(self) -> None:
         """Refuse who waits, end the child, and answer nobody any more."""
-        self.closing = True
         with self._guard:
-            self._stopping = True
+            self.closing = True
             self._guard.notify_all()
         self._thread.join(STOP_SECONDS + 2 * _MADE_ROOM_SECONDS)
 
@@ -112,7 +110,7 @@ class PredictionDesk:
             Refusal: 429 or 503 if too many wait, or the daemon ends.
         """
         with self._guard:
-            if self._stopping:
+            if self.closing:
                 raise _ending()
             self._line.join(question)
             self._guard.notify_all()
@@ -183,7 +181,7 @@ class PredictionDesk:
     # The desk's own thread.
 
     def _work(self) -> None:
-        while not self._stopping:
+        while not self.closing:
             question = self._whose_turn()
             if question is None:
                 self._end_child()
@@ -206,7 +204,7 @@ class PredictionDesk:
         """The next question; None if the child, which there may be, is to end."""
         idle = 0.0
         with self._guard:
-            while not self._stopping:
+            while not self.closing:
                 child = self._child
                 if child is not None and (self._training or self._forget or child.gone):
                     return None
