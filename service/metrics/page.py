@@ -26,7 +26,7 @@ def metrics_page(context: Context, version: str) -> str:
     page.one("lorad_info", "gauge", "The daemon's version.", 1, version=version)
     with context.database.read() as session:
         found = totals(session)
-        moment = context.conductor.outlook(session).moment
+        moment = context.conductor.moment(session)
         latest = runs.latest_with_engine(session, None)
     _write_examples(page, found)
     _write_runs(page, found)

@@ -121,9 +121,13 @@ class Conductor:
             self.nudge()
         return self._gatekeeper.verdicts
 
+    def moment(self, session: Session) -> Moment:
+        """The moment in the session's snapshot, without a look at any adapter."""
+        return self._moments.look(session)
+
     def outlook(self, session: Session) -> Outlook:
         """How it is with every adapter now, in the session's snapshot."""
-        moment = self._moments.look(session)
+        moment = self.moment(session)
         line = self._chooser.line(session, moment)
         return Outlook(
             moment,
