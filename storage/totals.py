@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
+from storage import runs
 from storage.counting import ExampleCount
 from storage.tables import Run, Version
 
@@ -27,7 +28,6 @@ def totals(session: Session) -> Totals:
             col(ExampleCount.adapter_id), col(ExampleCount.split), col(ExampleCount.status)
         )
     ).all()
-    runs = session.exec(select(Run.status, func.count()).group_by(Run.status)).all()
+    states = session.exec(select(Run.status, func.count()).group_by(Run.status)).all()
     verdicts = session.exec(select(Version.verdict, func.count()).group_by(Version.verdict)).all()
-    running = session.exec(select(Run).where(Run.status == "running")).one_or_none()
-    return Totals(counts, dict(runs), dict(verdicts), running)
+    return Totals(counts, dict(states), dict(verdicts), runs.running(session))
