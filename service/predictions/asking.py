@@ -15,6 +15,7 @@ from service.predictions.events import Answer, LabelsOfInput, Token, Usage
 from service.predictions.question import Question
 from service.routes.lookups import adapter_or_404, version_or_404
 from service.runs.trigger import require_base_model
+from service.versions.activation import GONE
 from service.versions.files import MANIFEST_NAME
 from storage import versions
 from storage.example_labels import latest_labels
@@ -90,7 +91,7 @@ def addressee(
     else:
         version = version_or_404(session, adapter, number)
     if version is not None and not (context.home.path / version.path / MANIFEST_NAME).is_file():
-        raise Refusal(410, "the files of this version are gone from the home folder")
+        raise Refusal(410, GONE)
     settings = context.settings
     return Addressee(
         adapter,
