@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any, Protocol
 
 from api_schemas.problems import FieldError
-from service.boot_clock import boot_seconds
+from service import device
 from service.door.problems import Refusal, field_name, not_now
 from service.gates.limits import Limits
 from service.home import Home
@@ -37,7 +37,6 @@ from service.predictions.patience import Patience
 from service.predictions.predictor_process import GONE_RETRY_SECONDS, PredictorProcess
 from service.predictions.question import Question
 from service.predictions.waiting_line import WaitingLine
-from service.sensors.room import memory
 from service.settings import Settings
 from service.unexpected import log_unexpected
 
@@ -265,7 +264,7 @@ class PredictionDesk:
         return not self._training or self._worker is not None or self.closing
 
     def _begin_child(self) -> PredictorProcess:
-        free = memory(boot_seconds()).value
+        free = device.memory().free_bytes
         floor = self._limits.memory_floor_bytes
         if free is not None and free < floor:
             raise not_now(
