@@ -52,7 +52,7 @@ def import_adapter(
     model. It isn't measured, so lorad never activates it by itself; once you have, the next run is
     compared with it.
     """
-    with context.database.write() as session:
+    with context.database.read() as session:
         if (again := idempotency.replay(session)) is not None:
             return again
         adapter = adapter_or_404(session, caller, name)
