@@ -1,6 +1,5 @@
 """Folders that a killed backup or restore leaves beside its target: named after its process."""
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -18,9 +17,10 @@ def scratch_folder(folder: Path, prefix: str) -> Path:
 
 
 def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(PermissionError):
-        try:
-            os.kill(pid, 0)
-        except (ProcessLookupError, OverflowError):
-            return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # it is somebody else's
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
     return True
