@@ -8,7 +8,7 @@ import hashlib
 import io
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -63,8 +63,9 @@ def write_backup(
             copy.unlink(missing_ok=True)
             try:
                 snapshot = take_snapshot(home.database, copy)
-                files = dict(_files(home, copy, snapshot, gone, with_models, with_keys))
-                manifest = _manifest(home, files, snapshot, with_models, with_keys)
+                models = ModelFolder(home.models).every()
+                files = dict(_files(home, models, copy, snapshot, gone, with_models, with_keys))
+                manifest = _manifest(models, files, snapshot, with_models, with_keys)
                 _write(out, manifest, files)
             except SnapshotError as error:
                 raise BackupError(str(error)) from None
@@ -80,6 +81,7 @@ def write_backup(
 
 def _files(
     home: Home,
+    models: Sequence[ModelManifest],
     copy: Path,
     snapshot: Snapshot,
     gone: set[str],
@@ -98,7 +100,7 @@ def _files(
         spec = home.run(run) / "spec.json"
         if spec.is_file():
             yield spec.relative_to(home.path).as_posix(), spec
-    for model in ModelFolder(home.models).every():
+    for model in models:
         folder = home.models / model.name
         if with_models:
             yield from _folder(home, folder)
@@ -122,7 +124,7 @@ def _folder(home: Home, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _manifest(
-    home: Home,
+    models: Sequence[ModelManifest],
     files: dict[str, Path],
     snapshot: Snapshot,
     with_models: bool,
@@ -134,7 +136,7 @@ def _manifest(
         schema_version=snapshot.schema,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         keys=with_keys,
-        models=[_model(model, with_models) for model in ModelFolder(home.models).every()],
+        models=[_model(model, with_models) for model in models],
         files=[_described(name, path) for name, path in files.items()],
     )
 
