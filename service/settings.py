@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -120,6 +120,16 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z_][\w.]*$",
         description="The program that predicts, as a Python module; tests put a stand-in here.",
     )
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """What is told to whoever computes with a base model of the engine to do it on."""
+        return {
+            "engine": self.engine,
+            "form": self.form,
+            "soc": self.soc or None,
+            "threads": self.threads,
+        }
 
     @property
     def memory_bytes(self) -> int:

@@ -92,17 +92,11 @@ def addressee(
         version = version_or_404(session, adapter, number)
     if version is not None and not (context.home.path / version.path / MANIFEST_NAME).is_file():
         raise Refusal(410, GONE)
-    settings = context.settings
     return Addressee(
         adapter,
         version,
         caller.id,
-        {
-            "engine": settings.engine,
-            "form": settings.form,
-            "soc": settings.soc or None,
-            "threads": settings.threads,
-        },
+        context.settings.engine_options,
         latest_labels(session, adapter.id, limit=MOST_HISTORY) if prior else (),
     )
 

@@ -61,10 +61,7 @@ def write_spec(
         "active_version": None if active is None else active.path,
         "warm_start": None if start is None else {"version": start.number, "path": start.path},
         "training": training.model_dump() | _HOW_TO_WORK,
-        "engine": settings.engine,
-        "form": settings.form,
-        "soc": settings.soc or None,
-        "threads": settings.threads,
+        **settings.engine_options,
         "memory_mb": settings.memory_mb,
     }
     folder = home.run(run.id)
