@@ -1,6 +1,7 @@
 # make demo        a real model learns one person's labels, from nothing to a measured adapter
 # make test        linters, types, import arrows and every test: what CI runs
 # make fast        the tests that take seconds
+# make kotlin-tools    a Kotlin compiler and OkHttp, for the tests of service/for_apps/LoradClient.kt
 # make android-check   the runtime set installs on Termux without a compiler
 # Everything is installed into .venv, and only when pyproject.toml, constraints.txt or this file changed.
 
@@ -28,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test demo test lint types fast android-check android-constraints clean
+.PHONY: help setup setup-test demo test lint types fast kotlin-tools android-check android-constraints clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -90,6 +91,10 @@ types: setup-test
 
 fast: setup-test
 	@$(PY) -m pytest -m "not slow" $(AT_ONCE) $(ARGS)
+
+# OkHttp is to be had from npm only among the libraries of a test reporter, which nothing here uses.
+kotlin-tools:
+	@npm install --silent --no-save --ignore-scripts --prefix build/kotlin kotlin-compiler@2.4.20 allure-commandline@2.46.1
 
 android-check: setup-test
 	@$(PY) -m bench.android_requirements

@@ -147,25 +147,25 @@ def assert_only_asked(impostor: Impostor, *secrets: str) -> None:
             assert secret.encode() not in heard
 
 
-@pytest.mark.parametrize(
-    "behave",
-    [
-        silent,
-        proves_another_port,
-        says(b"SSH-2.0-OpenSSH\r\n\r\n"),
-        says(http_answer({"proof": ""})),
-        says(http_answer({"proof": None})),
-        says(http_answer({"proof": "\ud800"})),
-        says(http_answer(["proof"])),
-        says(http_answer(b"[" * 4000)),
-        says(http_answer({"proof": base64.urlsafe_b64encode(b"x" * 32).decode().rstrip("=")})),
-        says(http_answer({"status": 404, "detail": "?"}, "404 Not Found")),
-        says(http_answer({}, "302 Found", "Location: http://127.0.0.1:1/v1/hello")),
-        says(http_answer({}, "100 Continue")),
-        says(b"HTTP/1.0 200 OK\r\n\r\n{}"),
-        says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n"),
-    ],
-)
+PROVES_NOTHING: list[Behaviour] = [
+    silent,
+    proves_another_port,
+    says(b"SSH-2.0-OpenSSH\r\n\r\n"),
+    says(http_answer({"proof": ""})),
+    says(http_answer({"proof": None})),
+    says(http_answer({"proof": "\ud800"})),
+    says(http_answer(["proof"])),
+    says(http_answer(b"[" * 4000)),
+    says(http_answer({"proof": base64.urlsafe_b64encode(b"x" * 32).decode().rstrip("=")})),
+    says(http_answer({"status": 404, "detail": "?"}, "404 Not Found")),
+    says(http_answer({}, "302 Found", "Location: http://127.0.0.1:1/v1/hello")),
+    says(http_answer({}, "100 Continue")),
+    says(b"HTTP/1.0 200 OK\r\n\r\n{}"),
+    says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n"),
+]
+
+
+@pytest.mark.parametrize("behave", PROVES_NOTHING)
 def test_who_proves_nothing_gets_neither_token_nor_text(behave: Behaviour) -> None:
     with Impostor(behave) as impostor:
         credentials = impostor.credentials()
