@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.service.fork_server import ForkedProcess
+
 ROOT = Path(__file__).parents[2]
 MODEL = "tiny"
 CONTEXT = 512
@@ -86,7 +88,9 @@ class Daemon:
         worker: str = "tests.service.stand_in_worker",
         predictor: str = "tests.service.stand_in_predictor",
         environment: dict[str, str] | None = None,
+        forked: bool = True,
     ) -> None:
+        """Start it: a fork of a process with all modules loaded, or a Python of its own."""
         self.home = home
         self.name = "phone"
         """The adapter that the helpers below mean."""
@@ -105,17 +109,22 @@ class Daemon:
             "PYTHONPATH": str(ROOT),
         }
         self._environment |= environment or {}
+        self._forked = forked
+        self.process: ForkedProcess | subprocess.Popen[bytes]
         self.start()
 
     def start(self) -> None:
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *self._program],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            if self._forked:
+                self.process = ForkedProcess(self._program, self._environment, log)
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, *self._program],
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
         state = self.home / "daemon.json"
         deadline = time.monotonic() + 30
         while True:

@@ -182,7 +182,7 @@ def test_no_route_loads_torch_onnxruntime_or_the_trainer(
     program = (str(Path(__file__).with_name("recording_daemon.py")),)
     complete_model(home)
     used = set()
-    with Daemon(home, program=program) as daemon:
+    with Daemon(home, program=program, forked=False) as daemon:
 
         def use(
             method: str, template: str, *, name: str = "phone", **options: Any
