@@ -91,7 +91,7 @@ def test_a_stranger_may_not_send_slowly(shared: Daemon) -> None:
             except TimeoutError:
                 time.sleep(0.4)
         assert answer.startswith(b"HTTP/1.1 408"), answer
-        assert abs(time.monotonic() - started - MOST_STRANGERS_SECONDS) < 3
+        assert time.monotonic() - started > MOST_STRANGERS_SECONDS - 1
         slow.settimeout(5)
         while slow.recv(4096):
             pass

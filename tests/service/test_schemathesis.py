@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.daemon import Daemon
+from tests.service.daemon import Daemon, until
 
 SEED = 3
 EXAMPLES = 15
 SECONDS = 300
+HASTY = (str(Path(__file__).with_name("hasty_daemon.py")),)
 HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
 
 CONFIG = r"""
@@ -108,7 +109,8 @@ SAFE = ("--exclude-path", "/v1/client/rotate")  # the token that all other reque
 @pytest.fixture
 def daemon(home: Path) -> Iterator[Daemon]:
     """One whose worker predicts while it trains."""
-    with Daemon(home, environment={"LORAD_PREDICT_WHILE_TRAINING": "serve"}) as daemon:
+    environment = {"LORAD_PREDICT_WHILE_TRAINING": "serve"}
+    with Daemon(home, program=HASTY, environment=environment) as daemon:
         yield daemon
 
 
@@ -183,4 +185,4 @@ def test_rotating_the_own_token_keeps_to_the_document(seeded: Daemon, tmp_path: 
     answer = seeded.http.post("/v1/clients/mail/rotate").json()
     options = ("--include-path", "/v1/client/rotate", "--phases", "fuzzing")
     schemathesis(seeded, tmp_path, answer["token"], *options)
-    assert "POST /v1/client/rotate 200" in seeded.log()
+    until(lambda: "POST /v1/client/rotate 200" in seeded.log())

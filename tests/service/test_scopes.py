@@ -1,6 +1,7 @@
 """Each operation asks for the scopes that it says it asks for, before anything else."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
@@ -115,6 +116,8 @@ def test_without_a_token_only_the_public_paths_answer(shared: Daemon) -> None:
     with httpx.Client(
         base_url=f"http://127.0.0.1:{shared.port}", trust_env=False, timeout=30
     ) as stranger:
-        for operation in every(shared):
-            status, _ = send(operation, stranger)
-            assert (status == 401) == (operation.scopes is not None), operation
+        operations = list(every(shared))
+        with ThreadPoolExecutor(16) as at_once:  # each of them waits for having no token
+            answers = list(at_once.map(lambda operation: send(operation, stranger), operations))
+    for operation, (status, _) in zip(operations, answers, strict=True):
+        assert (status == 401) == (operation.scopes is not None), operation
