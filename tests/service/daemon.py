@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -25,6 +28,8 @@ CONTEXT = 512
 TEMPLATE_TOKENS = 20
 LAYERS = 4
 SERVE = ("-m", "service.cli.main", "serve")
+CHANGED = (str(Path(__file__).with_name("changed_daemon.py")),)
+"""Reads CHANGED in its environment."""
 
 
 def zone_where_it_is(hour: int) -> str:
@@ -68,13 +73,22 @@ def add_stand_in_model(home: Path, name: str = MODEL, base_hash: str = "sha256:t
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def add_tiny_model(home: Path, source: Path) -> None:
-    """The tiny random model, made in ``source`` and added as a person would, for real workers."""
+def add_tiny_model(home: Path) -> None:
+    """The tiny random model, added as a person would, for real workers."""
+    shutil.copytree(Path(_tiny_home().name) / "models", home / "models")
+
+
+@cache
+def _tiny_home() -> TemporaryDirectory[str]:
+    """Made once for all tests of a process, which only copy it."""
+    folder = TemporaryDirectory(prefix="tiny-home-")
+    home, source = Path(folder.name), Path(folder.name, "source")
     for arguments in (
         ("trainer.models.tiny", str(source)),
         ("service.cli.main", "model", "add", MODEL, str(source), "--home", str(home)),
     ):
         subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, timeout=120)
+    return folder
 
 
 class Daemon:

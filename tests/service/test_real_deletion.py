@@ -14,8 +14,8 @@ STEPS = 120
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Daemon]:
-    home, source = tmp_path / "home", tmp_path / "tiny-source"
-    add_tiny_model(home, source)
+    home = tmp_path / "home"
+    add_tiny_model(home)
     with Daemon(home, worker="trainer.worker") as daemon:
         yield daemon
 

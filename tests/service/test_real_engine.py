@@ -49,7 +49,7 @@ def examples(count: int) -> list[dict[str, Any]]:
 @pytest.mark.emulator
 def test_a_segfault_of_the_npu_costs_a_run_its_engine_and_nothing_else(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    add_tiny_model(home, tmp_path / "source")
+    add_tiny_model(home)
     (tmp_path / "start").mkdir()
     (tmp_path / "start/sitecustomize.py").write_text(SEGFAULT)
     environment = ENVIRONMENT | {"PYTHONPATH": f"{tmp_path / 'start'}:{ROOT}"}

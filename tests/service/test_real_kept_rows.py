@@ -14,7 +14,7 @@ TRAINING = {"steps": 300, "learning_rate": 0.01, "batch_size": 2}
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Daemon]:
     home = tmp_path / "home"
-    add_tiny_model(home, tmp_path / "tiny-source")
+    add_tiny_model(home)
     with Daemon(home, worker="trainer.worker") as daemon:
         yield daemon
 

@@ -20,7 +20,7 @@ LABELS = ["now", "later", "never"]
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("real-predictions")
     home = folder / "home"
-    add_tiny_model(home, folder / "tiny-source")
+    add_tiny_model(home)
     serve = {"LORAD_PREDICT_WHILE_TRAINING": "serve"}
     programs = {"worker": "trainer.worker", "predictor": "trainer.predictor"}
     with Daemon(home, environment=serve, **programs) as daemon:

@@ -18,8 +18,8 @@ ENVIRONMENT = {"LORAD_RETRY_SECONDS": "0.5", "LORAD_HANG_SECONDS": "8"}
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("real")
-    home, source = folder / "home", folder / "tiny-source"
-    add_tiny_model(home, source)
+    home = folder / "home"
+    add_tiny_model(home)
     with Daemon(home, worker="trainer.worker", environment=ENVIRONMENT) as daemon:
         daemon.create_adapter("phone", training=TRAINING)
         batch = [

@@ -21,8 +21,8 @@ TRAINING = {"steps": STEPS, "learning_rate": 0.01, "seed": 3}
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("real")
-    home, source = folder / "home", folder / "tiny-source"
-    add_tiny_model(home, source)
+    home = folder / "home"
+    add_tiny_model(home)
     with Daemon(home, worker="trainer.worker") as daemon:
         yield daemon
 

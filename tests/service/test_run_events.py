@@ -1,16 +1,19 @@
 """GET /v1/runs/{id}/events from a real daemon, read by a parser of the standard."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from service.routes.run_events import KEEP_ALIVE_SECONDS
 from service.runs.run_feed import STREAMS_A_CLIENT
 from tests.service.apps import pair
-from tests.service.daemon import Daemon, holding, is_alive, kill, until
+from tests.service.daemon import CHANGED, Daemon, holding, is_alive, kill, until
 from tests.service.sse import Sse, events_of
 
 SLOW = {"steps": 1000, "step_seconds": 0.05}
@@ -213,8 +216,15 @@ def test_no_run_and_no_number_are_refused(shared: Daemon) -> None:
     assert shared.http.get("/v1/runs/x/events").status_code == 422
 
 
-def test_idle_streams_say_that_they_live(ready: Daemon) -> None:
-    with holding(ready.home / "worker.lock"):
+def test_idle_streams_say_that_they_live(home: Path) -> None:
+    assert KEEP_ALIVE_SECONDS <= 15, "what sits between may close what says nothing for longer"
+    environment = {"CHANGED": json.dumps({"service.routes.run_events:KEEP_ALIVE_SECONDS": 1.0})}
+    with (
+        Daemon(home, program=CHANGED, environment=environment) as ready,
+        holding(home / "worker.lock"),
+    ):
+        ready.create_adapter()
+        ready.post_examples()
         run_id = ready.train()
         comments: list[str] = []
         with ready.http.stream("GET", f"/v1/runs/{run_id}/events") as response:

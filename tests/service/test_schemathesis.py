@@ -4,6 +4,7 @@ No answer may be a 500, have a status or a body that isn't documented, or accept
 forbids; no address may answer a method that it doesn't have.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -13,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.daemon import Daemon, until
+from tests.service.daemon import CHANGED, Daemon, until
 
 SEED = 3
 EXAMPLES = 15
 SECONDS = 300
-HASTY = (str(Path(__file__).with_name("hasty_daemon.py")),)
 HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
 
 CONFIG = r"""
@@ -109,8 +109,11 @@ SAFE = ("--exclude-path", "/v1/client/rotate")  # the token that all other reque
 @pytest.fixture
 def daemon(home: Path) -> Iterator[Daemon]:
     """One whose worker predicts while it trains."""
-    environment = {"LORAD_PREDICT_WHILE_TRAINING": "serve"}
-    with Daemon(home, program=HASTY, environment=environment) as daemon:
+    environment = {
+        "LORAD_PREDICT_WHILE_TRAINING": "serve",
+        "CHANGED": json.dumps({"service.door.penalty:SECONDS": 0.0}),  # half a second a 401
+    }
+    with Daemon(home, program=CHANGED, environment=environment) as daemon:
         yield daemon
 
 
