@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from npu.library_path import OWN_VARIABLE, LibraryPath, own_environment
+from npu.qnn_libraries import LIBRARIES_VARIABLE
+
 
 def child_command(module: str, *arguments: str) -> list[str]:
     """The command line that runs `module` in a child; it dies with the calling thread."""
@@ -15,6 +18,13 @@ def child_command(module: str, *arguments: str) -> list[str]:
     ]
 
 
-def child_environment() -> dict[str, str]:
-    """The environment without lorad's settings."""
-    return {name: text for name, text in os.environ.items() if not name.startswith("LORAD_")}
+def child_environment(path: LibraryPath | None = None) -> dict[str, str]:
+    """The environment without lorad's settings, and with this path to the libraries, or none.
+
+    Of the settings only the folder of the libraries stays, which the child has to find.
+    """
+    base = own_environment(os.environ) if path is None else path.environment(os.environ)
+    kept = (LIBRARIES_VARIABLE, OWN_VARIABLE)
+    return {
+        name: text for name, text in base.items() if not name.startswith("LORAD_") or name in kept
+    }

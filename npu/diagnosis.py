@@ -6,16 +6,24 @@ import re
 import signal
 from dataclasses import dataclass
 
+from npu.dsp_causes import KEEP_THE_CPU as _KEEP_THE_CPU
+from npu.dsp_causes import dsp_cause
+from npu.qnn_libraries import FETCH
 from npu.selftest_child import SelfTestEnd
 
 _TEST_AGAIN = "`lorad doctor --again` tests it anew"
-_KEEP_THE_CPU = "lorad trains on the CPU without it"
 _UPDATE = "take the versions of onnxruntime and onnxruntime-qnn that lorad's constraints.txt names"
 _REPORT_IT = f"{_KEEP_THE_CPU}; after an update of the system or of onnxruntime-qnn {_TEST_AGAIN}"
 _FREE_MEMORY = f"close other apps; {_TEST_AGAIN}"
 _FREE_DISK = f"free some space on the disk; {_TEST_AGAIN}"
 
 _MOST_QUOTED = 200
+
+_LIBRARY_LINE = re.compile(
+    r"(?:dlopen failed|Failed to load library|Unable to load backend|CANNOT LINK EXECUTABLE)"
+    r"[^\n]*\.so[^\n]*"
+)
+"""A library that the loader could not have, as QNN and onnxruntime put it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,8 @@ class Diagnosis:
     remedy: str
     again: bool = False
     """Whether the same test may end otherwise next time, with nothing changed."""
+    loaded: bool = True
+    """Whether the libraries were loaded at all, as far as that can be told."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class _Known:
     """With what the pattern's groups found; `{0}` is all of the message."""
     remedy: str
     again: bool = False
+    loaded: bool = False
 
 
 _KNOWN = (
@@ -46,6 +57,12 @@ _KNOWN = (
         "the memory ran out: {0}",
         _FREE_MEMORY,
         True,
+        loaded=True,
+    ),
+    _Known(
+        r"No module named '?onnxruntime_qnn",
+        "the Python package onnxruntime_qnn is not installed",
+        f"install it with pip, where there is a wheel for this system; on Android {FETCH}",
     ),
     _Known(
         r"No module named '?([\w.-]+)|^import of ([\w.-]+) halted",
@@ -58,10 +75,21 @@ _KNOWN = (
         f"take a newer system, one with at least glibc 2.34; {_KEEP_THE_CPU}",
     ),
     _Known(
+        r"\"([^\"]+\.so)\"[^\n]*is not accessible for the namespace",
+        "the system does not show {1} to apps",
+        f"another library path may lead to it, and `lorad doctor --npu` tries all; {_KEEP_THE_CPU}",
+    ),
+    _Known(
+        r"couldn't map \"([^\"]+\.so)\"[^\n]*Permission denied",
+        "the system does not let apps load {1}",
+        f"take the library from `sh termux/fetch-qnn.sh`, if it is one of QNN's; {_KEEP_THE_CPU}",
+    ),
+    _Known(
         r"(libcdsprpc\.so[\w.]*)",
         "the library {1}, through which a Snapdragon's NPU is reached, can't be loaded",
         f"it comes with the phone's own system and must be visible here; {_KEEP_THE_CPU}",
     ),
+    _Known(r"expected (lib\S+\.so) in \S+, found none", "the library {1} is missing", FETCH),
     _Known(
         r"([\w.+-]+\.so[\w.]*): cannot open shared object file|library \"([^\"]+)\" not found",
         "the library {1} is missing",
@@ -74,7 +102,9 @@ _KNOWN = (
         "onnxruntime-qnn finds no NPU on this device",
         _KEEP_THE_CPU,
     ),
-    _Known(r"could not open|could not run|can't be made|[Ff]ailed to", "{0}", _REPORT_IT),
+    _Known(
+        r"could not open|could not run|can't be made|[Ff]ailed to", "{0}", _REPORT_IT, loaded=True
+    ),
 )
 
 _CRASHES = {
@@ -105,8 +135,12 @@ def diagnose(end: SelfTestEnd, engine: str) -> Diagnosis | None:
             f"the self-test of {engine} did not end within {end.seconds:.0f} s",
             f"if the device was busy, `lorad doctor --again`; else {_KEEP_THE_CPU}",
         )
+    if end.report is not None and (end.report["passed"] or end.report.get("cause") is None):
+        return None if end.report["passed"] else _wrong_numbers(end.report, engine)
+    if (found := _in_the_logs(end)) is not None:
+        return found
     if end.report is not None:
-        return None if end.report["passed"] else _of_report(end.report, engine)
+        return _of_report(end.report, engine)
     if end.code == -signal.SIGKILL:
         return Diagnosis(
             f"the self-test of {engine} was killed by SIGKILL, as the system does when the memory "
@@ -125,11 +159,25 @@ def diagnose(end: SelfTestEnd, engine: str) -> Diagnosis | None:
     )
 
 
+def _in_the_logs(end: SelfTestEnd) -> Diagnosis | None:
+    """What the libraries said, which is nearer to the cause than what came of it."""
+    said = "" if end.report is None else str(end.report.get("cause"))
+    logs = f"{said}\n{end.stderr}\n{end.log}"
+    if (cause := dsp_cause(logs)) is not None:
+        return Diagnosis(*cause)
+    lines = [*end.stderr.splitlines()[:-1], *end.log.splitlines()]
+    for line in lines:
+        if (found := _LIBRARY_LINE.search(line)) and (known := _known(found[0])):
+            return known
+    return None
+
+
 def _of_report(report: dict[str, object], engine: str) -> Diagnosis:
-    cause = report.get("cause")
-    if isinstance(cause, str):
-        said = _quoted(cause)
-        return _known(said) or Diagnosis(f"the self-test of {engine} failed: {said}", _REPORT_IT)
+    said = _quoted(str(report["cause"]))
+    return _known(said) or Diagnosis(f"the self-test of {engine} failed: {said}", _REPORT_IT)
+
+
+def _wrong_numbers(report: dict[str, object], engine: str) -> Diagnosis:
     return Diagnosis(
         f"{engine} computes wrong numbers: {_wrong_cases(report)}",
         f"nothing was trained with them, and {_REPORT_IT}",
@@ -160,7 +208,8 @@ def _known(message: str) -> Diagnosis | None:
     for known in _KNOWN:
         if found := re.search(known.pattern, message):
             named = [group for group in found.groups() if group is not None]
-            return Diagnosis(known.cause.format(message, *named), known.remedy, known.again)
+            cause = known.cause.format(message, *named)
+            return Diagnosis(cause, known.remedy, known.again, known.loaded)
     return None
 
 

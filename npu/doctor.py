@@ -26,7 +26,10 @@ from npu.engine_choice import EngineName, RequestedEngine, choose_engine
 from npu.engine_options import FormName
 from npu.fingerprint import fingerprint
 from npu.htp import SOCS, is_emulator
+from npu.library_path import LibraryPath
+from npu.library_search import LibrarySearch
 from npu.lock_holder import lock_holder
+from npu.qnn_libraries import LIBRARIES_VARIABLE, user_libraries
 from npu.selftest_child import run_selftest_child
 from npu.verdict import Check, Verdict, judge, merged, read_verdict, write_verdict
 
@@ -56,13 +59,14 @@ def examine(
     *,
     seconds: float = SECONDS,
     soc: str | None = None,
+    path: LibraryPath | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Check:
-    """Test one engine and form in a child. Raises Interrupted."""
+    """Test one engine and form in a child that looks so for the libraries. Raises Interrupted."""
     name = Check(engine, form, False).name
     asked_form = "auto" if form == "codes" else form
     try:
-        end = run_selftest_child(engine, asked_form, seconds=seconds, soc=soc, stop=stop)
+        end = run_selftest_child(engine, asked_form, seconds=seconds, soc=soc, path=path, stop=stop)
     except OSError as error:
         cause = f"the self-test of {name} can't be started: {error.strerror or error}"
         remedy = "free memory and disk space; `lorad doctor --again` tests it anew"
@@ -81,6 +85,7 @@ def examine(
         seconds=round(end.seconds, 2),
         device=report.get("device"),
         soc=report.get("soc"),
+        loaded=found is None or found.loaded,
     )
 
 
@@ -101,7 +106,17 @@ def answer(home: Path, options: argparse.Namespace) -> tuple[int, dict[str, Any]
     identity = fingerprint(options.soc)
     meant, why = choose_engine(options.engine)
     known = read_verdict(folder, identity)
-    cached = None if known is None else judge(identity, meant, why, known.checks, at=known.at)
+    cached = None
+    if known is not None:
+        cached = judge(
+            identity,
+            meant,
+            why,
+            known.checks,
+            known.at,
+            library_path=known.library_path,
+            trials=known.trials,
+        )
     if cached is not None and not options.again and _covers(cached, meant):
         return _answer(folder, cached, meant, cached=True)
     descriptor = os.open(home / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -113,12 +128,19 @@ def answer(home: Path, options: argparse.Namespace) -> tuple[int, dict[str, Any]
         return LOCKED, said | {"note": f"{note}; ask again when it has ended"}
     try:
         wanted = dict.fromkeys([meant, "torch_cpu"])
-        checks = [
-            examine(engine, form, seconds=options.seconds, soc=options.soc)
-            for engine in wanted
-            for form in FORMS[engine]
-        ]
-        verdict = judge(identity, meant, why, merged(known, checks))
+        search = LibrarySearch.begin(
+            user_libraries(),
+            lambda engine, form, path: examine(
+                engine, form, seconds=options.seconds, soc=options.soc, path=path
+            ),
+            None if options.again else known,
+        )
+        checks = [search.examine(engine, form) for engine in wanted for form in FORMS[engine]]
+        path, trials = search.path, search.trials
+        if meant != "qnn" and known is not None:  # what is known of the NPU stays
+            path, trials = known.library_path, known.trials
+        checks = merged(known, checks)
+        verdict = judge(identity, meant, why, checks, library_path=path, trials=trials)
         try:
             write_verdict(folder, verdict)
             if options.again and verdict.engine == meant:
@@ -170,6 +192,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for each self-test")
     options = parser.parse_args(arguments)
     os.umask(0o077)
+    if (options.home / "qnn").is_dir():
+        os.environ.setdefault(LIBRARIES_VARIABLE, str((options.home / "qnn").absolute()))
     if not options.home.is_dir():
         print(f"expected a home at {options.home}, found none: start the daemon", file=sys.stderr)
         return NO_HOME
@@ -180,6 +204,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _lines(said: dict[str, Any]) -> list[str]:
     lines = []
+    for trial in said.get("trials", []):
+        end = "passed" if trial["passed"] else f"{trial['cause']}. Remedy: {trial['remedy']}."
+        lines.append(f"library path {trial['path']['name']}: {end}")
     for check in said.get("checks", []):
         if check["passed"]:
             where = f" on {check['device']}" if check["device"] else ""

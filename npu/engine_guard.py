@@ -24,6 +24,9 @@ from npu.engine_mark import EngineMark, Phase, read_mark, remove_mark, write_mar
 from npu.engine_options import EngineOptions, RequestedForm
 from npu.errors import EngineError
 from npu.fingerprint import fingerprint
+from npu.library_path import LibraryPath
+from npu.library_search import LibrarySearch
+from npu.qnn_libraries import user_libraries
 from npu.verdict import Check, Verdict, judge, merged, read_verdict, write_verdict
 
 DEATHS_TO_GIVE_UP = 3
@@ -43,6 +46,19 @@ class Choice:
     """Why `qnn`, which was meant, isn't opened."""
     form_why: str | None = None
     """Why it isn't the preferred form."""
+
+
+class AnotherLibraryPath(Exception):  # noqa: N818 - not an error: the next process has it
+    """This process can't load the NPU's libraries: it was started without the path to them.
+
+    The path was found, and is kept: the daemon starts the next process with it.
+    """
+
+    def __init__(self) -> None:
+        """The same for all."""
+        super().__init__(
+            "the way to the NPU's libraries was found, and the next process is started with it"
+        )
 
 
 class EngineGuard:
@@ -76,7 +92,8 @@ class EngineGuard:
     def choose(self, requested: RequestedEngine, options: EngineOptions) -> Choice:
         """What to open; the same answer to every call.
 
-        Raises npu.doctor.Interrupted if `stop` ended a self-test.
+        Raises npu.doctor.Interrupted if `stop` ended a self-test, and AnotherLibraryPath if the
+        engine to open needs one.
         """
         if self._choice is None:
             meant, why = choose_engine(requested)
@@ -142,7 +159,13 @@ class EngineGuard:
         if demotion is not None:
             return _refusal(given_up("qnn", demotion.cause), options)
         forms = NPU_FORMS if options.form == "auto" else (options.form,)
-        checks = self._check(forms, why, options)
+        checks, path = self._check(forms, why, options)
+        if path is not None and not path.is_that_of(os.environ) and checks[-1].passed:
+            self.close()
+            known = read_verdict(self.folder, self._fingerprint)
+            if known is None or known.library_path != path:
+                return _refusal("the way to the NPU's libraries can't be kept on the disk", options)
+            raise AnotherLibraryPath
         fit = [form for form, check in zip(forms, checks, strict=False) if check.passed]
         if not fit:
             return _refusal(f"qnn can't be used: {checks[0].cause}", options)
@@ -151,33 +174,54 @@ class EngineGuard:
         form_why = f"the form {checks[0].form} can't be used: {checks[0].cause}"
         return Choice("qnn", fit[0], why, form_why=form_why)
 
-    def _check(self, forms: tuple[str, ...], why: str, options: EngineOptions) -> list[Check]:
+    def _check(
+        self, forms: tuple[str, ...], why: str, options: EngineOptions
+    ) -> tuple[list[Check], LibraryPath | None]:
         """The checks of the forms up to the first that passes, from the verdict where it has them.
 
-        What was tested only now is kept; an engine of which no form passes is given up.
+        Also the way to the user's libraries that they were made with. What was tested only now is
+        kept; an engine of which no form passes is given up.
         """
         known = read_verdict(self.folder, self._fingerprint)
+        soc = None if options.soc is None else options.soc.part
+        search = LibrarySearch.begin(
+            user_libraries(),
+            lambda engine, form, path: examine(
+                engine, form, seconds=self._seconds, soc=soc, path=path, stop=self._stop
+            ),
+            known,
+        )
         checks: list[Check] = []
         fresh: list[Check] = []
         for form in forms:
             check = None if known is None else known.check("qnn", form)
-            if check is None:
+            if check is None or (check.passed and search.needed):
                 self._testing()
-                soc = None if options.soc is None else options.soc.part
-                check = examine("qnn", form, seconds=self._seconds, soc=soc, stop=self._stop)
+                check = search.examine("qnn", form)
                 fresh.append(check)
             checks.append(check)
             if check.passed:
                 break
         if fresh:
-            self._keep(known, why, checks)
+            made = [*checks, *(other for other in search.checks if other not in checks)]
+            self._keep(known, why, made, search)
         if not any(check.passed for check in checks) and all(c.settled for c in fresh) and fresh:
             self._give_up(checks[0].cause or "it failed its self-test")
-        return checks
+        return checks, search.path
 
-    def _keep(self, known: Verdict | None, why: str, checks: Sequence[Check]) -> None:
+    def _keep(
+        self, known: Verdict | None, why: str, checks: Sequence[Check], search: LibrarySearch
+    ) -> None:
+        verdict = judge(
+            self._fingerprint,
+            "qnn",
+            why,
+            merged(known, checks),
+            library_path=search.path,
+            trials=search.trials,
+        )
         try:
-            write_verdict(self.folder, judge(self._fingerprint, "qnn", why, merged(known, checks)))
+            write_verdict(self.folder, verdict)
         except OSError as error:  # tested again next time
             _log.warning("the self-test's verdict can't be kept: %s", error.strerror)
 

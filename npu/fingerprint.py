@@ -11,9 +11,10 @@ import importlib.metadata
 import json
 import platform
 import shutil
-import subprocess
 
 from npu.htp import soc_name
+from npu.qnn_libraries import user_libraries
+from npu.system_program import program_output
 
 _DISTRIBUTIONS = ("onnxruntime", "onnxruntime-qnn", "torch", "lorad")
 _GETPROP_SECONDS = 5
@@ -29,12 +30,14 @@ def fingerprint(soc: str | None = None) -> str:
 
 
 def _facts(soc: str | None) -> dict[str, str | None]:
+    libraries = user_libraries()
     return {
         "machine": platform.machine(),
         "soc": soc_name(),
         "compiled for": soc,
         "kernel": f"{platform.release()} {platform.version()}",
         "build": _android_build(),
+        "libraries": None if libraries is None else libraries.identity,
         **{name: _version(name) for name in _DISTRIBUTIONS},
     }
 
@@ -44,17 +47,7 @@ def _android_build() -> str | None:
     getprop = shutil.which("getprop")
     if getprop is None:
         return None
-    try:
-        asked = subprocess.run(
-            [getprop, "ro.build.fingerprint"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_GETPROP_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return asked.stdout.decode(errors="replace").strip() or None
+    return program_output([getprop, "ro.build.fingerprint"], _GETPROP_SECONDS).strip() or None
 
 
 def _version(distribution: str) -> str | None:

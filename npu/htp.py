@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes.util
-import importlib.util
 import platform
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from npu.qnn_libraries import FETCH, has_package, user_libraries
+from npu.system_program import program_output
 
 _ARM64 = frozenset({"aarch64", "arm64"})
 _FASTRPC_LIBRARIES = (
@@ -103,30 +104,17 @@ def detect_soc(*, root: Path = Path("/")) -> DetectedSoc:
 
 
 def _own_words(root: Path) -> Iterator[str]:
-    yield from _plain(_property(root / "system/bin/getprop", "ro.soc.model"))
+    getprop = root / "system/bin/getprop"
+    yield from _plain(program_output([getprop, "ro.soc.model"], _PROPERTY_SECONDS))
     for file in ("machine", "soc_id"):
         with suppress(OSError):
-            yield from _plain((root / "sys/devices/soc0" / file).read_bytes())
+            content = (root / "sys/devices/soc0" / file).read_bytes()
+            yield from _plain(content.decode("ascii", errors="replace"))
 
 
-def _property(getprop: Path, name: str) -> bytes:
-    """A property of Android; nothing where there is none."""
-    try:
-        return subprocess.run(
-            [getprop, name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_PROPERTY_SECONDS,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
-
-
-def _plain(content: bytes) -> Iterator[str]:
+def _plain(content: str) -> Iterator[str]:
     """The one word of `content`, if it is one."""
-    word = content.decode("ascii", errors="replace").strip()
+    word = content.strip()
     if re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", word):
         yield word
 
@@ -147,21 +135,32 @@ def is_emulator(machine: str | None = None) -> bool:
 def find_snapdragon(*, machine: str | None = None, root: Path = Path("/")) -> Snapdragon:
     """Look for a real NPU: 64-bit ARM, onnxruntime-qnn, and FastRPC's library and device.
 
+    Where the user's own libraries are there, and whole, the rest is left to the self-test: Android
+    hides both from apps, and hands a device out through a service that can't be seen beforehand.
     `machine` and `root` stand for platform.machine() and the file system in tests.
     """
     machine = machine or platform.machine()
     if is_emulator(machine):
         return Snapdragon(False, f"this machine is {machine}, not a phone's ARM")
-    if importlib.util.find_spec("onnxruntime_qnn") is None:
-        return Snapdragon(False, "onnxruntime-qnn is not installed")
+    libraries = user_libraries()
+    if libraries is not None:
+        if missing := libraries.missing():
+            which = f"expected {', '.join(missing)} in {libraries.folder}, found none"
+            return Snapdragon(False, f"{which}: {FETCH}")
+        return _trusted(f"Qualcomm's libraries lie in {libraries.folder}", detect_soc(root=root))
+    if not has_package():
+        return Snapdragon(False, f"onnxruntime-qnn is not installed; on Android {FETCH}")
     if not any((root / path).exists() for path in _FASTRPC_LIBRARIES) and not (
         root == Path("/") and ctypes.util.find_library("cdsprpc")
     ):
         return Snapdragon(False, "FastRPC's library libcdsprpc.so is not here")
     if not any(any((root / "dev").glob(pattern)) for pattern in _FASTRPC_DEVICES):
         return Snapdragon(False, "no FastRPC device under /dev leads to an NPU")
-    detected = detect_soc(root=root)
-    reason = f"a Snapdragon NPU was found ({detected.name})"
+    return _trusted("a Snapdragon NPU was found", detect_soc(root=root))
+
+
+def _trusted(why: str, detected: DetectedSoc) -> Snapdragon:
+    reason = f"{why} ({detected.name})"
     return Snapdragon(True, f"{reason}; {detected.remark}" if detected.remark else reason)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from npu.android_log import android_log
 from npu.child import child_command, child_environment
+from npu.library_path import LibraryPath
 
 _LOOK_SECONDS = 0.2
 _KILLED_SECONDS = 5.0
@@ -32,6 +34,8 @@ class SelfTestEnd:
     timed_out: bool = False
     stopped: bool = False
     """It was killed because `stop` said so."""
+    log: str = ""
+    """The end of what they wrote into Android's log, if it did not pass."""
 
 
 def run_selftest_child(
@@ -40,9 +44,12 @@ def run_selftest_child(
     *,
     seconds: float,
     soc: str | None = None,
+    path: LibraryPath | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> SelfTestEnd:
     """Run `python -m npu.selftest` on one engine and form, for at most so many seconds.
+
+    `path` is where it looks for the user's libraries.
 
     Its session and process group are its own. It gets nothing of ours: no descriptor but its pipes,
     none of lorad's settings; and it dies with the calling thread. Raises OSError if it can't be
@@ -58,7 +65,7 @@ def run_selftest_child(
         start_new_session=True,
         text=True,
         errors="replace",
-        env=child_environment(),
+        env=child_environment(path),
     )
     timed_out = stopped = False
     try:
@@ -75,13 +82,16 @@ def run_selftest_child(
     except BaseException:
         _kill(process)
         raise
+    report = _report(stdout)
+    passed = report is not None and report["passed"]
     return SelfTestEnd(
         code=process.returncode,
-        report=_report(stdout),
+        report=report,
         stderr=stderr[-_MOST_CHARACTERS:],
         seconds=time.monotonic() - began,
         timed_out=timed_out and not stopped,
         stopped=stopped,
+        log="" if passed or stopped else android_log(process.pid),
     )
 
 

@@ -18,6 +18,7 @@ from npu.context_cache import ContextCache, digest
 from npu.errors import EngineError, one_line
 from npu.htp import EMULATED_SOC, Soc, detect_soc, is_emulator, soc_name
 from npu.htp_options import check_provider_options, check_session_options
+from npu.qnn_libraries import user_libraries
 
 _log = logging.getLogger(__name__)
 
@@ -69,10 +70,10 @@ class HtpSessions:
         With `cache_dir`, compiled graphs are kept there. Raises EngineError naming the cause.
         """
         self._ort = _onnxruntime()
-        qnn = _register_qnn(self._ort)
+        htp = _register_qnn(self._ort)
         self._device = _qnn_device(self._ort)
         self._provider_options = {
-            "backend_path": qnn.get_qnn_htp_path(),
+            "backend_path": str(htp),
             "enable_htp_fp16_precision": "1",
             "htp_performance_mode": "sustained_high_performance",
         }
@@ -161,9 +162,13 @@ def _qnn_device(ort: ModuleType) -> Any:
 
 
 def onnxruntime_versions(*, qnn: bool) -> dict[str, str]:
-    """Versions of the distributions that compute."""
-    names = ["onnxruntime", "onnxruntime-qnn"] if qnn else ["onnxruntime"]
-    return {name: _version(name) for name in names}
+    """Versions of the distributions that compute; of the user's own libraries, their hash."""
+    versions = {"onnxruntime": _version("onnxruntime")}
+    if qnn:
+        libraries = user_libraries()
+        own = _version("onnxruntime-qnn") if libraries is None else libraries.identity
+        versions["onnxruntime-qnn"] = own
+    return versions
 
 
 def _version(distribution: str) -> str:
@@ -213,13 +218,21 @@ def _import(module: str, distribution: str) -> ModuleType:
         raise EngineError(f"{distribution} can't be loaded: {one_line(error)}") from error
 
 
-def _register_qnn(ort: ModuleType) -> ModuleType:
-    """Load onnxruntime-qnn and register its provider with `ort`, once a process."""
-    qnn = _import("onnxruntime_qnn", "onnxruntime-qnn")
+def _register_qnn(ort: ModuleType) -> Path:
+    """Register QNN's provider with `ort`, once a process; the path of its HTP library.
+
+    It is that of the package onnxruntime-qnn or, where that isn't installed, the user's.
+    """
+    libraries = user_libraries()
+    if libraries is None:
+        qnn = _import("onnxruntime_qnn", "onnxruntime-qnn")
+        provider, htp = Path(qnn.get_library_path()), Path(qnn.get_qnn_htp_path())
+    else:
+        provider, htp = libraries.provider, libraries.htp
     if any(device.ep_name == QNN_PROVIDER for device in ort.get_ep_devices()):
-        return qnn
+        return htp
     try:
-        ort.register_execution_provider_library(QNN_PROVIDER, qnn.get_library_path())
+        ort.register_execution_provider_library(QNN_PROVIDER, str(provider))
     except Exception as error:  # onnxruntime's errors share no base class
         raise EngineError(f"the QNN provider can't be registered: {one_line(error)}") from error
-    return qnn
+    return htp

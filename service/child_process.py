@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from service.outbox import Outbox
@@ -38,7 +38,14 @@ class ChildProcess:
     the end of it, and ends.
     """
 
-    def __init__(self, what: str, module: str, arguments: Sequence[str], log_path: Path) -> None:
+    def __init__(
+        self,
+        what: str,
+        module: str,
+        arguments: Sequence[str],
+        log_path: Path,
+        environment: Mapping[str, str],
+    ) -> None:
         """Start ``module``; its standard error is appended to the log. ``what`` names it in ours.
 
         Raises:
@@ -54,7 +61,7 @@ class ChildProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=ALLOCATOR | os.environ,
+                env={**ALLOCATOR, **environment},
             )
         finally:
             os.close(log)

@@ -81,6 +81,14 @@ class Check(_Entry):
     soc: Text | None = None
 
 
+class LibraryPath(_Entry):
+    """How a process is to look for the user's libraries: folders, the first wins."""
+
+    name: Text
+    loader: tuple[str, ...]
+    dsp: tuple[str, ...]
+
+
 class Verdict(_Entry):
     """The doctor's: which engine is to be used, and why."""
 
@@ -90,6 +98,7 @@ class Verdict(_Entry):
     engine: Text
     form: Text | None = None
     why: Text
+    library_path: LibraryPath | None = None
 
 
 _E = TypeVar("_E", bound=_Entry)

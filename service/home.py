@@ -73,6 +73,11 @@ class Home:
         return self.path / "engine"
 
     @property
+    def qnn_libraries(self) -> Path:
+        """Qualcomm's libraries for Android, supplied by the user; LORAD_QNN_LIBRARIES wins."""
+        return self.path / "qnn"
+
+    @property
     def adapters(self) -> Path:
         """The adapters, a folder each, with their versions in it."""
         return self.path / "adapters"

@@ -48,6 +48,11 @@ class Settings(BaseSettings):
         description="The Snapdragon that the NPU's graphs of new runs are made for; empty: the "
         "phone's own.",
     )
+    qnn_libraries: str = Field(
+        default="",
+        description="The folder of Qualcomm's libraries for Android that `termux/fetch-qnn.sh` "
+        "fills; empty: `qnn` in the home. Not looked at where onnxruntime-qnn is installed.",
+    )
     threads: int = Field(
         default_factory=_default_threads, ge=1, le=64, description="CPU threads of new runs."
     )

@@ -33,7 +33,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from npu.doctor import Interrupted
-from npu.engine_guard import EngineGuard
+from npu.engine_guard import AnotherLibraryPath, EngineGuard
 from npu.lock_holder import lock_holder
 from trainer.line_buffer import LineBuffer
 from trainer.predict.answering import Answering, refuse_all
@@ -116,6 +116,9 @@ class Predictor:
         except Interrupted:
             guard.close()
             raise Refused(503, "expected time to open the engine, found none; ask again") from None
+        except AnotherLibraryPath as found:
+            self._inbox.end()
+            raise Refused(503, f"{found}; ask again") from None
         except BaseException:
             guard.close()
             raise

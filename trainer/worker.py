@@ -27,7 +27,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from npu.doctor import Interrupted
-from npu.engine_guard import EngineGuard
+from npu.engine_guard import AnotherLibraryPath, EngineGuard
 from trainer.line_buffer import LineBuffer
 from trainer.pace import Pace
 from trainer.predict.answering import refuse_all
@@ -170,6 +170,9 @@ def _train(
     except Interrupted:
         protocol.emit("stopped", {"step": _saved(folder) or 0, "reason": requests.reason_to_stop()})
         return STOPPED
+    except AnotherLibraryPath as stopped:
+        protocol.emit("stopped", {"step": _saved(folder) or 0, "reason": str(stopped)})
+        return STOPPED
     except StopRequested as stopped:
         protocol.emit("stopped", {"step": stopped.step, "reason": stopped.reason})
         return STOPPED
@@ -227,9 +230,9 @@ def leave(code: int) -> NoReturn:
     """End the process with that exit code.
 
     An NPU library that failed may crash when it is unloaded, and a run that ended in order must not
-    look like a crash; where one was loaded nothing is unloaded.
+    look like a crash; where one may have been loaded nothing is unloaded.
     """
-    if "onnxruntime_qnn" in sys.modules:
+    if "onnxruntime" in sys.modules:
         logging.shutdown()
         os._exit(code)
     sys.exit(code)

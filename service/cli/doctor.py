@@ -12,6 +12,7 @@ from service.cli.outcome import Exit, fail, print_json
 from service.cli.terminal import print_table
 from service.engine_files import EngineFiles
 from service.home import Home
+from service.library_path import doctor_environment
 from service.settings import Settings
 
 
@@ -24,15 +25,23 @@ def doctor(
         str | None,
         typer.Option(help="auto, qnn, onnx_cpu or torch_cpu. Default: $LORAD_ENGINE or auto."),
     ] = None,
+    npu: Annotated[
+        bool,
+        typer.Option("--npu", help="Test the NPU, whatever LORAD_ENGINE says; as --engine qnn."),
+    ] = False,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Test the engines in processes of their own, and say which one runs will use, and why.
 
-    The verdict holds until the system or a library changes. Exit code 0: the engine that is meant
-    for this device works; 1: it doesn't, or nothing could be tested. Needs no daemon.
+    The verdict holds until the system or a library changes. Where Qualcomm's libraries lie in a
+    folder of yours, each way to look for them is tried, and the first that works is kept. Exit
+    code 0: the engine that is meant for this device works; 1: it doesn't, or nothing could be
+    tested. Needs no daemon.
     """
-    settings = settings_with(home=home, engine=engine)
+    if npu and engine not in (None, "qnn"):
+        fail("--npu goes with no other --engine than qnn", Exit.USAGE)
+    settings = settings_with(home=home, engine="qnn" if npu else engine)
     place = Home.at(settings.home)
     place.create()
     code, said = _ask(settings, place, again=again)
@@ -55,6 +64,7 @@ def _ask(settings: Settings, place: Home, *, again: bool) -> tuple[int, dict[str
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        env=doctor_environment(settings, place),
         check=False,
     )
     try:
@@ -73,6 +83,18 @@ def _demotions(place: Home, fingerprint: Any) -> list[dict[str, Any]]:
 
 
 def _print(said: dict[str, Any]) -> None:
+    if trials := said.get("trials"):
+        tried = [
+            (
+                trial["path"]["name"],
+                "passed" if trial["passed"] else "failed",
+                f"{trial['seconds']:.1f}",
+                trial["cause"] or "-",
+                trial["remedy"] or "-",
+            )
+            for trial in trials
+        ]
+        print_table(("libraries looked for in", "", "seconds", "cause", "remedy"), tried)
     if checks := said.get("checks"):
         rows = [
             (

@@ -10,6 +10,7 @@ from typing import Any
 from service.child_process import ChildProcess
 from service.door.problems import Refusal, not_now
 from service.home import Home
+from service.library_path import computing_environment
 from service.predictions.events import Event, EventError, Failed, Ready, parse
 from service.predictions.question import line_of
 from service.settings import Settings
@@ -55,6 +56,7 @@ class PredictorProcess(ChildProcess):
                 *("--nice", str(settings.nice), "--memory-mb", str(settings.memory_mb)),
             ],
             log,
+            computing_environment(settings, home),
         )
         self._deliver = deliver
         self.ready = False

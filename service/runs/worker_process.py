@@ -2,6 +2,7 @@
 
 from service.child_process import ChildProcess
 from service.home import Home
+from service.library_path import computing_environment
 from service.settings import Settings
 
 LOG_NAME = "worker.log"
@@ -35,6 +36,7 @@ class WorkerProcess(ChildProcess):
             settings.worker_module,
             [str(part) for option in arguments.items() for part in option],
             home.run(run_id) / LOG_NAME,
+            computing_environment(settings, home),
         )
 
     def tell_examples_changed(self) -> None:
