@@ -89,7 +89,7 @@ def test_what_is_read_from_answers_is_in_them(api: dict[str, Any]) -> None:
     }
     assert {"token", "server_key_id", "server_key"} <= schema_of(api, "Credentials")
     assert {"detail", "errors"} <= schema_of(api, "Problem")
-    assert {"field", "message"} == schema_of(api, "FieldError")
+    assert {"field", "message"} <= schema_of(api, "FieldError")
     assert "proof" in schema_of(api, "Hello")
     passing = re.search(r"PASSING = setOf\(([\d, ]+)\)", SOURCE)
     assert passing is not None
