@@ -45,6 +45,16 @@ class Worker(Answer):
     because: str | None = Field(description="Why no queued run is started.")
 
 
+class WakeLock(Answer):
+    """What keeps the phone awake while a worker trains."""
+
+    state: Literal["held", "not-held", "unavailable", "none"] = Field(
+        description="unavailable: it was wanted and not had, or not given back. none: this device "
+        "takes none."
+    )
+    why: str = Field(description="That in words, for a person.")
+
+
 class Device(Answer):
     """The device as the daemon sees it."""
 
@@ -55,6 +65,7 @@ class Device(Answer):
     )
     database_bytes: int | None = Field(description="Told only to a token with the scope admin.")
     worker: Worker
+    wake_lock: WakeLock
     engine: Engine
     battery: Battery
     skin_temperature: Reading = Field(

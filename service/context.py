@@ -18,6 +18,7 @@ from service.home import Home
 from service.metrics.requests import RequestCounts
 from service.models import ModelFolder
 from service.nights.conductor import Conductor
+from service.phone.phone import Phone
 from service.predictions.desk import PredictionDesk
 from service.runs.run_feed import RunFeed
 from service.runs.supervisor import Supervisor
@@ -43,6 +44,7 @@ class Context:
     feed: RunFeed
     predictions: PredictionDesk
     server_keys: ServerKeys
+    phone: Phone
     desk: PairingDesk = field(default_factory=PairingDesk)
     penalty: Penalty = field(default_factory=Penalty)
     requests: RequestCounts = field(default_factory=RequestCounts)

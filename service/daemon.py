@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,7 @@ from service.models import ModelFolder
 from service.nights.chooser import NightChooser
 from service.nights.conductor import Conductor
 from service.nights.moment import Moments
+from service.phone.phone import Phone
 from service.predictions.desk import PredictionDesk
 from service.runs.old_manifests import remove_labels
 from service.runs.run_feed import RunFeed
@@ -131,7 +133,11 @@ def _serve(
     moments, sensors, gatekeeper = Moments(), Sensors(settings, home), Gatekeeper(limits)
     chooser = NightChooser(settings, home, models, moments, gatekeeper)
     desk = PredictionDesk(settings, home, limits)
-    supervisor = Supervisor(settings, home, database, feed, chooser, desk)
+    training_changed = threading.Event()
+    supervisor = Supervisor(
+        settings, home, database, feed, chooser, desk, training_changed=training_changed.set
+    )
+    phone = Phone(settings, home, database, supervisor, sensors, training_changed)
     conductor = Conductor(
         database,
         supervisor,
@@ -156,6 +162,7 @@ def _serve(
         feed,
         desk,
         ServerKeys(master_key(home.server_key), listener.port),
+        phone,
     )
     version = metadata.version("lorad")
     app = create_app(context, authenticator, listener.port, version)
@@ -180,6 +187,7 @@ def _serve(
     eraser.remove_folders()
     remove_labels(home)
     desk.start()
+    phone.start()
     supervisor.start()
     eraser.start()
     conductor.start()
@@ -205,6 +213,7 @@ def _serve(
         desk.stop()
         supervisor.stop()
         eraser.stop()
+        phone.stop()
         _log.info("the daemon has ended")
 
 

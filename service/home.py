@@ -48,6 +48,11 @@ class Home:
         return self.path / "lorad.sock"
 
     @property
+    def phone_file(self) -> Path:
+        """What the daemon has set up on the phone and not taken back: wake lock, notification."""
+        return self.path / "phone.json"
+
+    @property
     def daemon_lock(self) -> Path:
         """Held by the one daemon of this home for as long as it lives."""
         return self.path / "daemon.lock"

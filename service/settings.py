@@ -76,6 +76,17 @@ class Settings(BaseSettings):
         description="What is asked for battery and temperature. `fake` says what is in "
         "sensors.json of the home, or that all is well: for machines without a battery.",
     )
+    wake_lock: Literal["auto", "off"] = Field(
+        default="auto",
+        description="`auto`: where Termux's commands for it are installed, the phone is kept awake "
+        "while a worker trains. There is one such lock in Termux: giving it back also ends one "
+        "that the user took by hand.",
+    )
+    notification: Literal["auto", "off"] = Field(
+        default="auto",
+        description="`auto`: where Termux's commands for it are installed, a notification tells "
+        "how far the training is, with buttons to pause and to stop it.",
+    )
     nice: int = Field(default=10, ge=0, le=19, description="How much the worker yields to others.")
     retry_seconds: float = Field(
         default=30.0,

@@ -111,3 +111,9 @@ def active(session: Session, adapter_id: int) -> Version | None:
     return session.exec(
         _select().where(Version.adapter_id == adapter_id, col(Version.active))
     ).one_or_none()
+
+
+def trained_since(session: Session, since_ms: int) -> Sequence[Version]:
+    """The versions of every client's that runs have made since then, the oldest first."""
+    made = _select().where(col(Version.run_id).is_not(None), Version.created_at >= since_ms)
+    return session.exec(made.order_by(col(Version.id))).all()

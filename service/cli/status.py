@@ -16,6 +16,7 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     models = get(place, "/v1/models")["models"]
     device = get(place, "/v1/device")
     engine, memory = device["engine"], device["training_memory_bytes"]
+    wake_lock = device["wake_lock"]
     adapters = get_adapters(place, everyone=True)
     if json_output:
         print_json(
@@ -23,6 +24,7 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
                 "models": models,
                 "engine": engine,
                 "training_memory_bytes": memory,
+                "wake_lock": wake_lock,
                 "adapters": adapters,
             }
         )
@@ -31,6 +33,8 @@ def status(home: HomeOption = None, json_output: JsonOption = False) -> None:
     typer.echo(f"base models: {names}")
     typer.echo(f"engine: {engine_words(engine)}")
     typer.echo(f"memory: a training takes at most {memory // 1024**2} MiB (LORAD_MEMORY_MB)")
+    if (words := wake_lock_words(wake_lock)) is not None:
+        typer.echo(words)
     if not adapters:
         typer.echo("no adapters yet")
     for adapter in adapters:
@@ -43,6 +47,13 @@ def engine_words(engine: dict[str, Any]) -> str:
     words = f"{', '.join(part for part in parts if part)}: {engine['why']}"
     cause = engine["fallback"]
     return words if cause is None or cause in words else f"{words}; {cause}"
+
+
+def wake_lock_words(wake_lock: dict[str, Any]) -> str | None:
+    """How it is with the wake lock; None where the device takes none."""
+    if wake_lock["state"] == "none":
+        return None
+    return f"wake lock: {wake_lock['state'].replace('-', ' ')}: {wake_lock['why']}"
 
 
 def _training(adapter: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from service.cli.client import get
 from service.cli.names import AdapterArgument, adapter_path
 from service.cli.options import HomeOption, JsonOption, home_of
 from service.cli.outcome import print_json
-from service.cli.status import engine_words
+from service.cli.status import engine_words, wake_lock_words
 from service.cli.terminal import print_table
 from service.home import Home
 
@@ -38,6 +38,8 @@ def why(
         typer.echo(f"  {line}")
     if device["engine"]["fallback"] is not None:
         typer.echo(f"  engine: {engine_words(device['engine'])}")
+    if (words := wake_lock_words(device["wake_lock"])) is not None:
+        typer.echo(f"  {words}")
     _print_gates(device["gates"])
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from service.boot_clock import boot_seconds
-from service.sensors.bounded_program import BoundedProgram, ProgramError
+from service.bounded_program import BoundedProgram, ProgramError
 
 _FRESH_SECONDS = 240.0
 """Less than five minutes by more than the 30 s between two looks at the schedule."""

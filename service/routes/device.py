@@ -1,11 +1,11 @@
-"""GET /v1/device: room, memory, the worker, the engine, the sensors."""
+"""GET /v1/device: room, memory, the worker, the wake lock, the engine, the sensors."""
 
 from typing import Any, Literal
 
 from fastapi import APIRouter
 from sqlmodel import Session
 
-from api_schemas.device import Battery, Device, Reading, Worker
+from api_schemas.device import Battery, Device, Reading, WakeLock, Worker
 from api_schemas.engine import Engine
 from api_schemas.scopes import ADMIN
 from service import device
@@ -35,6 +35,7 @@ def get_device(context: TheContext, caller: TheCaller) -> Device:
         worker = _worker(session, context, caller)
         engine = _engine(session, context, caller)
     admin = caller.may(ADMIN)
+    lock = context.phone.wake_lock
     found = context.sensors.read_unless_busy()
     return Device(
         storage=device.storage(context.home.path),
@@ -42,6 +43,7 @@ def get_device(context: TheContext, caller: TheCaller) -> Device:
         training_memory_bytes=context.settings.memory_bytes,
         database_bytes=device.database_bytes(context.home.database) if admin else None,
         worker=worker,
+        wake_lock=WakeLock(state=lock.state, why=lock.why),
         engine=engine,
         battery=Battery(
             level=_shown(found.level, "%"),

@@ -14,7 +14,7 @@ lives, the other reads what it says.
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sqlalchemy.exc import DatabaseError
@@ -80,9 +80,14 @@ class Supervisor:
         feed: RunFeed,
         chooser: Chooser,
         cohabitant: Cohabitant | None = None,
+        training_changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Bind to a home; `start` begins. The ``cohabitant`` makes room for each training."""
+        """Bind to a home; `start` begins. The ``cohabitant`` makes room for each training.
+
+        ``training_changed`` is called, and must not wait, when `training` has become another.
+        """
         self.cohabitant = cohabitant or Nobody()
+        self._training_changed = training_changed
         self._chooser = chooser
         self._settings = settings
         self._home = home
@@ -218,6 +223,7 @@ class Supervisor:
                 self._wake.wait(_DATABASE_RETRY_SECONDS)
                 continue
             if run is not None:
+                self._training_changed()
                 self._train_or_fail(run)
                 self._let_go()
             else:
@@ -269,6 +275,7 @@ class Supervisor:
         with self._guard:
             self._current = None
             self._guard.notify_all()
+        self._training_changed()
 
     def _train_or_fail(self, run: Run) -> None:
         try:

@@ -1,13 +1,12 @@
 """The battery as Termux:API tells of it, which is seldom fast and sometimes never."""
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from service.bounded_program import BoundedProgram, ProgramError, SilentProgramError
 from service.sensors.battery_status import BatteryStatusError, parse
-from service.sensors.bounded_program import BoundedProgram, ProgramError, SilentProgramError
 from service.sensors.readings import Battery
+from service.termux_program import find_termux_program
 
 PROGRAM = "termux-battery-status"
 TIMEOUT_SECONDS = 5.0
@@ -19,12 +18,8 @@ _AGAIN_AFTER_SECONDS = (20.0, 20.0, 120.0, 300.0, 900.0)
 
 
 def find_program() -> Path | None:
-    """Where the program lies, on PATH or where Termux puts it; None if it isn't installed."""
-    found = shutil.which(PROGRAM)
-    prefix = os.environ.get("PREFIX")
-    if found is None and prefix:
-        found = shutil.which(PROGRAM, path=str(Path(prefix) / "bin"))
-    return None if found is None else Path(found)
+    """Where the program lies; None if it isn't installed."""
+    return find_termux_program(PROGRAM)
 
 
 class TermuxBattery:

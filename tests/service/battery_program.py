@@ -70,26 +70,33 @@ class BatteryProgram:
 
     def leftovers(self) -> set[int]:
         """The processes of any call that still live."""
-        deadline = time.monotonic() + 2
-        while (left := self._holders()) and time.monotonic() < deadline:
-            time.sleep(0.02)  # a killed process holds its files for another instant
-        return left
+        return leftovers(self.folder / "leftover")
 
     def running(self) -> set[int]:
         """The processes of the call that is under way."""
-        return self._holders()
+        return holders(self.folder / "leftover")
 
-    def _holders(self) -> set[int]:
-        mark = (self.folder / "leftover").stat()
-        holders = set()
-        for process in Path("/proc").iterdir():
-            if not process.name.isdigit():
-                continue
-            try:
-                for file in (process / "fd").iterdir():
-                    found = file.stat()
-                    if (found.st_dev, found.st_ino) == (mark.st_dev, mark.st_ino):
-                        holders.add(int(process.name))
-            except OSError:
-                continue
-        return holders
+
+def leftovers(file: Path) -> set[int]:
+    """The processes that have the file open and don't end."""
+    deadline = time.monotonic() + 2
+    while (left := holders(file)) and time.monotonic() < deadline:
+        time.sleep(0.02)  # a killed process holds its files for another instant
+    return left
+
+
+def holders(file: Path) -> set[int]:
+    """The processes that have the file open."""
+    mark = file.stat()
+    found = set()
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            for descriptor in (process / "fd").iterdir():
+                status = descriptor.stat()
+                if (status.st_dev, status.st_ino) == (mark.st_dev, mark.st_ino):
+                    found.add(int(process.name))
+        except OSError:
+            continue
+    return found

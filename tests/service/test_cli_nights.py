@@ -75,6 +75,10 @@ def test_all_training_is_paused_and_resumed(daemon: Daemon) -> None:
     assert json.loads(answer.stdout) == daemon.http.get("/v1/pause").json()
     left = datetime.fromisoformat(json.loads(answer.stdout)["until"]) - datetime.now(UTC)
     assert timedelta(minutes=89) < left <= timedelta(minutes=90)
+    always = ("--set", "00:00-12:00", "--set", "12:00-00:00")
+    assert lorad("schedule", *always, home=daemon.home).returncode == 0
+    answer = lorad("pause", "--until", "window", home=daemon.home)
+    assert "until: lorad resume" in answer.stdout, "a window that is always open has no next one"
     for _ in range(2):
         resumed = lorad("resume", home=daemon.home)
         assert (resumed.returncode, "isn't paused" in resumed.stdout) == (0, True)
@@ -84,6 +88,7 @@ def test_all_training_is_paused_and_resumed(daemon: Daemon) -> None:
 def test_what_is_no_time_ahead_pauses_nothing(shared: Daemon) -> None:
     wrong = lorad("pause", "--until", "soon", home=shared.home)
     assert (wrong.returncode, "07:00" in wrong.stderr) == (2, True)
+    assert "window" in wrong.stderr
     past = lorad("pause", "--until", "2026-01-01T08:00", home=shared.home)
     assert (past.returncode, "body.until must lie ahead" in past.stderr) == (4, True)
     assert not shared.http.get("/v1/pause").json()["paused"]

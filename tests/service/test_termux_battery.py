@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.sensors import bounded_program
+from service import bounded_program
 from service.sensors.termux import TermuxBattery, find_program
 from tests.service.battery_program import BatteryProgram
 from tests.service.daemon import until
