@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from service.child_logs import shorten
 from service.outbox import Outbox
 
 MOST_LINE_BYTES = 64 * 1024 * 1024
@@ -52,6 +53,7 @@ class ChildProcess:
             OSError: it can't be started.
         """
         self._what = what
+        shorten(log_path)
         log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._process = subprocess.Popen(

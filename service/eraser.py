@@ -25,12 +25,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
 from service.boot_clock import boot_seconds
+from service.child_logs import shorten_all
 from service.durable import sync_folder
 from service.home import Home
 from service.kept_rows import remove_gone, remove_useless
 from service.locks import is_held
 from service.models import ModelFolder
 from service.retention import expire_everywhere
+from service.runs.old_runs import remove_old_runs
 from service.runs.supervisor import Supervisor
 from service.unexpected import log_unexpected
 from storage import erasures, history
@@ -67,7 +69,8 @@ class Eraser:
     """Erases what was deleted: at once where it can, else as soon as nothing stands in the way.
 
     Its thread also lets examples expire, once an hour, removes what a worker kept for a base model
-    that is gone, and writes the database anew when it is full of holes and nobody needs it.
+    that is gone and runs of long ago, shortens the children's logs, and writes the database anew
+    when it is full of holes and nobody needs it.
     """
 
     def __init__(
@@ -144,6 +147,8 @@ class Eraser:
         try:
             expire_everywhere(self._database, self._supervisor, self._stopping)
             remove_useless(self._home, self._database, ModelFolder(self._home.models))
+            remove_old_runs(self._home, self._database, self._stopping)
+            shorten_all(self._home)
         except Exception as error:  # an hour later it is tried again
             log_unexpected(_log, "retention", error)
 

@@ -1,5 +1,6 @@
 """The home folder: where each thing lies."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +64,11 @@ class Home:
         return self.path / "worker.lock"
 
     @property
+    def predictor_log(self) -> Path:
+        """What the processes that predict wrote to standard error."""
+        return self.path / "predictor.log"
+
+    @property
     def models(self) -> Path:
         """The installed base models, a folder each."""
         return self.path / "models"
@@ -90,6 +96,14 @@ class Home:
     def run(self, run_id: int) -> Path:
         """The folder of one run: spec.json, worker.log, checkpoints."""
         return self.runs / str(run_id)
+
+    def worker_log(self, run_id: int) -> Path:
+        """What the workers of the run wrote to standard error."""
+        return self.run(run_id) / "worker.log"
+
+    def worker_logs(self) -> Iterator[Path]:
+        """Those of all runs."""
+        return self.runs.glob("*/worker.log")
 
     def kept_rows(self, adapter_id: int) -> Path:
         """What a worker keeps of the examples of an adapter in the top layers."""

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import ColumnElement, delete, func, update
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from storage.clock import now_ms
-from storage.tables import UNFINISHED, Adapter, Run, RunStatus
+from storage.tables import UNFINISHED, Adapter, Run, RunStatus, Version
 
 
 def enqueue(session: Session, adapter_id: int) -> Run:
@@ -88,6 +89,26 @@ def finished(session: Session, ids: Sequence[int]) -> set[int]:
     return set(ids).difference(alive)
 
 
+def beyond(session: Session, keep: int) -> Sequence[int]:
+    """The ids of each adapter's runs but for the newest ``keep``, unfinished ones and those of
+    versions."""
+    newer = aliased(Run)
+    place = (
+        select(func.count())
+        .where(newer.adapter_id == Run.adapter_id, newer.id > Run.id)
+        .correlate(Run)
+        .scalar_subquery()
+    )
+    return session.exec(
+        select(col(Run.id)).where(*_may_go(), place >= keep).order_by(col(Run.id))
+    ).all()
+
+
+def forget(session: Session, run_id: int) -> None:
+    """Delete the run, unless it is unfinished or has a version."""
+    session.exec(delete(Run).where(col(Run.id) == run_id, *_may_go()))
+
+
 def start(session: Session, run: Run) -> None:
     """Mark a waiting run as running."""
     run.status, run.wanted, run.error, run.finished_at = "running", None, None, None
@@ -111,3 +132,8 @@ def end(session: Session, run: Run, status: RunStatus, error: str | None) -> Non
     run.status, run.wanted, run.error, run.phase = status, None, error, None
     run.finished_at = None if status in UNFINISHED else now_ms()
     session.add(run)
+
+
+def _may_go() -> tuple[ColumnElement[bool], ...]:
+    version = select(Version.id).where(Version.run_id == Run.id).exists()
+    return col(Run.status).not_in(UNFINISHED), ~version

@@ -15,9 +15,6 @@ from service.predictions.events import Event, EventError, Failed, Ready, parse
 from service.predictions.question import line_of
 from service.settings import Settings
 
-LOG_NAME = "predictor.log"
-MOST_LOG_BYTES = 1024 * 1024
-
 GONE_RETRY_SECONDS = 2
 """When to ask again, if what was asked has ended meanwhile."""
 
@@ -45,9 +42,6 @@ class PredictorProcess(ChildProcess):
         Raises:
             OSError: it can't be started.
         """
-        log = home.path / LOG_NAME
-        if log.is_file() and log.stat().st_size > MOST_LOG_BYTES:
-            log.unlink()
         super().__init__(
             "predictor",
             "npu.with_parent",
@@ -55,7 +49,7 @@ class PredictorProcess(ChildProcess):
                 *(str(os.getpid()), settings.predictor_module, str(home.path)),
                 *("--nice", str(settings.nice), "--memory-mb", str(settings.memory_mb)),
             ],
-            log,
+            home.predictor_log,
             computing_environment(settings, home),
         )
         self._deliver = deliver
@@ -113,5 +107,5 @@ class PredictorProcess(ChildProcess):
             why = f"the process that predicts was killed by {name}; ask again"
             return not_now(why, GONE_RETRY_SECONDS)
         return Refusal(
-            502, f"the process that predicts has ended with {code}; {LOG_NAME} says more"
+            502, f"the process that predicts has ended with {code}; predictor.log says more"
         )

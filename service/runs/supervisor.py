@@ -37,7 +37,7 @@ from service.runs.run_end import Circumstances, RunEnd, run_end
 from service.runs.run_feed import RunFeed
 from service.runs.run_log import note, tell
 from service.runs.run_spec import SpecError, read_spec
-from service.runs.worker_process import LOG_NAME, WorkerProcess
+from service.runs.worker_process import WorkerProcess
 from service.settings import Settings
 from service.unexpected import log_unexpected
 from storage import runs
@@ -339,7 +339,7 @@ class Supervisor:
             worker.close()
             _log.info("run %d: worker ended with %d", run.id, exit_code)
         around = Circumstances(
-            log=f"runs/{run.id}/{LOG_NAME}",
+            log=str(self._home.worker_log(run.id).relative_to(self._home.path)),
             checkpoint=newest_checkpoint(self._home, run.id),
             asked=asked,
             daemon_stopping=self._stopping.is_set(),

@@ -5,8 +5,6 @@ from service.home import Home
 from service.library_path import computing_environment
 from service.settings import Settings
 
-LOG_NAME = "worker.log"
-
 _EXAMPLES_CHANGED = b"examples\n"
 _DUTY = b"duty %.3f\n"
 
@@ -35,7 +33,7 @@ class WorkerProcess(ChildProcess):
             "worker",
             settings.worker_module,
             [str(part) for option in arguments.items() for part in option],
-            home.run(run_id) / LOG_NAME,
+            home.worker_log(run_id),
             computing_environment(settings, home),
         )
 
