@@ -34,6 +34,7 @@ from trainer.predict.answering import refuse_all
 from trainer.predict.inbox import Inbox
 from trainer.protocol import Protocol
 from trainer.run_requests import StopRequested
+from trainer.scratch import use_scratch
 from trainer.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def work(home: Path, run_id: int, halvings: int) -> int:
     if take_lock(home / "worker.lock") is None:
         _log.error("another worker holds worker.lock; only one may hold torch at a time")
         return LOCKED
+    use_scratch(home)
     let_idle_threads_sleep()
     requests = Requests(protocol)
     guard = EngineGuard(
