@@ -49,8 +49,16 @@ class Daemon:
     ``start_seconds`` is the time from before the process existed to the first 200 of /healthz.
     """
 
-    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        module: str = "service.cli.main",
+    ) -> None:
         """Start it, with these settings besides, and wait until it answers.
+
+        ``module`` is run with the argument ``serve``.
 
         Raises:
             BenchError: it ended, or said nothing for minutes.
@@ -68,7 +76,7 @@ class Daemon:
         with self._log.open("ab") as log:
             began = time.perf_counter()
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "service.cli.main", "serve"],
+                [sys.executable, "-P", "-m", module, "serve"],
                 env=os.environ | settings,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -92,6 +100,16 @@ class Daemon:
     def connect(self) -> Connection:
         """A connection of the owner."""
         return Connection(self.port, (self.home / "token").read_text().strip())
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """What it and those before it on this home wrote to standard output and error."""
+        return self._log
 
     def memory_mb(self, field: str = "VmRSS") -> float:
         """A figure of /proc/PID/status, in units of 1024 * 1024 bytes."""

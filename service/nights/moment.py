@@ -11,11 +11,12 @@ from api_schemas.schedule import Window
 from service.nights.local_zone import local_zone
 from service.nights.windows import Opening, next_opening, opening
 from storage import nights, schedule, training_pause
+from storage.clock import now_ms
 
 
 def wall_clock() -> datetime:
-    """The present instant, in UTC."""
-    return datetime.now(UTC)
+    """The present instant, in UTC, by the clock that everything is dated with."""
+    return datetime.fromtimestamp(now_ms() / 1000, UTC)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """/v1/schedule: the windows of local time in which training may proceed."""
 
-from datetime import UTC, datetime, tzinfo
+from datetime import tzinfo
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -11,6 +11,7 @@ from service.context import TheContext, needs
 from service.door.etags import IfMatch, etag, require_match
 from service.door.strict_route import StrictRoute
 from service.nights.local_zone import local_zone
+from service.nights.moment import wall_clock
 from service.nights.windows import next_opening, open_until, opening
 from service.routes.pause import pause_answer
 from service.routes.responses import problems
@@ -65,7 +66,7 @@ def _answer(session: Session, zone: tzinfo, response: Response) -> Schedule:
     row = schedule.get(session)
     response.headers["ETag"] = etag(_revision(row))
     windows = [Window.model_validate(window) for window in schedule.windows_of(row)]
-    now = datetime.now(UTC)
+    now = wall_clock()
     is_open = opening(windows, now, zone) is not None
     until = open_until(windows, now, zone)
     following = None if is_open and until is None else next_opening(windows, until or now, zone)

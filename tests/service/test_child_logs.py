@@ -1,5 +1,6 @@
 """Logs of children stay short, whatever a child prints, and while it prints."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ def test_one_endless_line_is_cut_too(tmp_path: Path) -> None:
 def test_a_child_begins_with_a_short_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(lines(MOST_BYTES // 16 + 1))
-    child = ChildProcess("child", "this", [], path)
+    child = ChildProcess("child", "this", [], path, os.environ)
     assert child.wait(20) == 0
     child.close()
     assert path.stat().st_size < KEPT_BYTES + 10_000
