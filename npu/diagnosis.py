@@ -165,7 +165,7 @@ def _in_the_logs(end: SelfTestEnd) -> Diagnosis | None:
     logs = f"{said}\n{end.stderr}\n{end.log}"
     if (cause := dsp_cause(logs)) is not None:
         return Diagnosis(*cause)
-    lines = [*end.stderr.splitlines()[:-1], *end.log.splitlines()]
+    lines = [*end.stderr.splitlines(), *end.log.splitlines()]
     for line in lines:
         if (found := _LIBRARY_LINE.search(line)) and (known := _known(found[0])):
             return known

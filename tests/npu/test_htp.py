@@ -46,6 +46,32 @@ def test_each_missing_part_is_the_reason(phone: Path, monkeypatch: pytest.Monkey
     assert not missing.found
 
 
+def test_the_users_own_libraries_count_where_no_package_is(
+    phone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Android hides FastRPC's library and device from apps: the self-test decides."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (phone / "dev/fastrpc-cdsp").unlink()
+    (phone / "vendor/lib64/libcdsprpc.so").unlink()
+    folder = phone / "qnn"
+    monkeypatch.setenv("LORAD_QNN_LIBRARIES", str(folder))
+    absent = find_snapdragon(machine="aarch64", root=phone)
+    assert (absent.found, "fetch-qnn.sh" in absent.reason) == (False, True)
+    folder.mkdir()
+    for name in ("libonnxruntime_providers_qnn.so", "libQnnHtp.so"):
+        (folder / name).touch()
+    without = find_snapdragon(machine="aarch64", root=phone)
+    assert not without.found
+    assert f"expected libQnnSystem.so in {folder}, found none" in without.reason
+    (folder / "libQnnSystem.so").touch()
+    found = find_snapdragon(machine="aarch64", root=phone)
+    assert found.found
+    assert found.reason == f"Qualcomm's libraries lie in {folder} (SM8650, Snapdragon 8 Gen 3)"
+    assert not find_snapdragon(machine="x86_64", root=phone).found
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert "libcdsprpc.so" in find_snapdragon(machine="aarch64", root=phone).reason
+
+
 def tell(root: Path, **files: str) -> None:
     """Let the device say `getprop`, `machine` and `soc_id` and nothing else."""
     for file in ("machine", "soc_id"):

@@ -106,6 +106,38 @@ def test_the_settings_and_options_reach_it(stand_in: StandIn) -> None:
     assert stand_in.lorad("--engine", "steam").returncode == 2
 
 
+def test_npu_means_the_npu_whatever_is_set(stand_in: StandIn) -> None:
+    stand_in.says(json.dumps(SAID), 1)
+    stand_in.lorad("--npu", LORAD_ENGINE="torch_cpu")
+    assert stand_in.called() == ["--home", str(stand_in.home), "--engine", "qnn", "--json"]
+    assert stand_in.lorad("--npu", "--engine", "torch_cpu").returncode == 2
+
+
+def test_every_way_to_the_libraries_is_told_with_its_cause_and_remedy(stand_in: StandIn) -> None:
+    path = {"name": "libraries, vendor", "loader": ["/q", "/vendor/lib64"], "dsp": ["/q"]}
+    failed = {"path": path, "passed": False, "seconds": 2.0}
+    failed |= {"cause": "the DSP did not load the skel", "remedy": "mode 0644"}
+    passed = failed | {"path": path | {"name": "vendor, libraries"}, "passed": True}
+    passed |= {"cause": None, "remedy": None}
+    stand_in.says(json.dumps(SAID | {"trials": [failed, passed], "library_path": path}), 0)
+    told = stand_in.lorad("--npu").stdout
+    assert "libraries, vendor       │ failed │ 2.0     │ the DSP did not load the skel" in told
+    assert "mode 0644" in told
+    assert "vendor, libraries       │ passed" in told
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_doctor_is_told_where_the_libraries_are(stand_in: StandIn, named: bool) -> None:
+    program = "import json, os\nprint(json.dumps({'environment': dict(os.environ)}))\n"
+    (stand_in.folder / "npu/doctor.py").write_text(program)
+    folder = stand_in.folder / "libraries" if named else stand_in.home / "qnn"
+    folder.mkdir(parents=True)
+    given = {"LORAD_QNN_LIBRARIES": str(folder)} if named else {}
+    told = json.loads(stand_in.lorad("--json", **given).stdout)["environment"]
+    assert told["LORAD_QNN_LIBRARIES"] == str(folder)
+    assert "LORAD_OWN_LIBRARY_PATHS" not in told
+
+
 @pytest.mark.parametrize("output", ["", "Traceback", "[]"])
 def test_a_doctor_that_says_nothing_is_a_failure(stand_in: StandIn, output: str) -> None:
     stand_in.says(output, -11)

@@ -216,3 +216,24 @@ def test_the_end_comes_soon_and_in_order(tmp_path: Path, tiny_home: Path) -> Non
     code, events = child.end()
     assert code == 0
     assert [event.get("id") for event in events] == [None, *numbers]
+
+
+def test_one_started_without_the_way_to_the_npus_libraries_gives_way_to_the_next(
+    tmp_path: Path, tiny_home: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'trainer.predictor' in sys.orig_argv:\n"
+        "    from npu import engine_guard\n"
+        "    def choose(*_):\n"
+        "        raise engine_guard.AnotherLibraryPath\n"
+        "    engine_guard.EngineGuard.choose = choose\n"
+    )
+    home = tmp_path / "home"
+    shutil.copytree(tiny_home / "models", home / "models")
+    child = PredictorChild(home, PYTHONPATH=f"{tmp_path}:{Path(__file__).parents[2]}")
+    assert next(iter(child)) == {"event": "ready"}
+    refused = child.ask(label_question(home, None, "call mum"))
+    assert (refused["event"], refused["status"]) == ("refused", 503)
+    assert refused["error"].endswith("the next process is started with it; ask again")
+    assert child.process.wait(WINDOW) == 0, "nobody told it to end"
