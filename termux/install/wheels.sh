@@ -23,6 +23,7 @@ venv_do() {
   else
     "$python" -m venv --system-site-packages --without-pip "$venv"
   fi || fail "Expected python3 -m venv to succeed, found the error above: see to the free storage."
+  venv_holds || fail "Expected an environment made for $(python_now), found '$(grep '^executable' "$venv/pyvenv.cfg")' in $venv/pyvenv.cfg: lorad would take it for one of another Python; report it with the output of '$python -VV'."
 }
 
 # pins_of TITLE: the name==version lines under the comment that begins with TITLE.
@@ -121,7 +122,7 @@ wheels_do() {
 # version matters: without it pip would take an old placeholder of pydantic-core's that holds nothing.
 install_from_tur() {
   if pip_install --no-deps --only-binary=:all: --force-reinstall --extra-index-url "$tur_index" "$1"; then
-    say "$1: the wheel of the Termux User Repository"
+    say "$1: from a wheel"
   elif [ "$build" = yes ]; then
     build_here "$1"
   else

@@ -65,7 +65,6 @@ PYTHON
   [ "$(LC_ALL=C sort "$FAKE_PHONE/imported")" = "$(LC_ALL=C sort "$BATS_TEST_TMPDIR/wanted")" ]
 }
 
-# bats test_tags=every-shell
 @test "a second run does nothing twice" {
   use_phone installed
   cp "$program/install.state" "$BATS_TEST_TMPDIR/state"
@@ -193,7 +192,6 @@ python $program/venv/bin/lorad doctor" ]
   expect_words "a second copy in the environment: numpy"
 }
 
-# bats test_tags=every-shell
 @test "Python moved from 3.13 to 3.14: the environment is made anew, the data stays as it was" {
   use_phone installed
   mkdir -p "$HOME/.local/share/lorad"
@@ -263,7 +261,6 @@ pkg install -y python-torch" ]
   [ "$(called '-m venv')" = 1 ]
 }
 
-# bats test_tags=every-shell
 @test "the Termux of the Play Store is refused with the reason, and used when told to" {
   for way in version release; do
     forget_calls

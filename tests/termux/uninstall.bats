@@ -89,7 +89,6 @@ answered() {
   [ ! -e "$HOME/else where" ]
 }
 
-# bats test_tags=every-shell
 @test "a folder that isn't lorad's, or that holds HOME, is never deleted" {
   rm "$data/lorad.db"
   answered yes "$uninstall" --delete-data
