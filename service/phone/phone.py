@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from sqlalchemy.exc import DatabaseError
-from sqlmodel import Session
 
 from service.boot_clock import boot_id, boot_seconds
 from service.home import Home
@@ -38,6 +37,7 @@ from service.unexpected import log_unexpected
 from storage import runs, training_pause, versions
 from storage.clock import now_ms
 from storage.database import Database
+from storage.ledgers import TrainingPause
 
 _TOLD_OF_MS = 12 * 3600 * 1000
 """Versions that are older than this are no news in the last word."""
@@ -150,13 +150,18 @@ class Phone:
             self._idle_since = boot_seconds()
         idle = None if self._idle_since is None else boot_seconds() - self._idle_since
         waits = [self._wake_lock.look(idle)]
-        if self._notification.usable and not self._stopping.is_set():
-            try:
-                waits.append(self._tell(training, idle))
-            except (DatabaseError, OSError) as error:
-                _log.error("the notification can't be shown: %s", type(error).__qualname__)
-                waits.append(_TROUBLE_SECONDS)
+        if not self._stopping.is_set():
+            waits.append(self._look_at_screen(training, idle))
         return min((wait for wait in waits if wait is not None), default=None)
+
+    def _look_at_screen(self, training: int | None, idle: float | None) -> float | None:
+        try:
+            if self._notification.usable:
+                return self._tell(training, idle)
+            return self._notification.take_back()  # an earlier daemon's
+        except (DatabaseError, OSError) as error:
+            _log.error("the notification can't be shown: %s", type(error).__qualname__)
+            return _TROUBLE_SECONDS
 
     def _tell(self, training: int | None, idle: float | None) -> float | None:
         shown = self._notification.shown
@@ -167,13 +172,14 @@ class Phone:
             return min(self._notification.put(message) or again, again)
         if idle is None or shown is None:
             return None
-        with self._database.read() as session:
-            paused = self._paused(session)
-            if paused is not None:
-                return self._notification.put(paused) or notification.REFRESH_SECONDS
-            if shown == "training" and idle < wake_lock.KEEP_SECONDS:
-                return wake_lock.KEEP_SECONDS - idle
-            result = self._result(session) if shown == "training" else None
+        with self._database.read() as session:  # and not while a command hangs: it holds up erasing
+            pause = training_pause.active(session, now_ms())
+            made = versions.trained_since(session, now_ms() - _TOLD_OF_MS)
+        if pause is not None:
+            return self._notification.put(self._paused(pause)) or notification.REFRESH_SECONDS
+        if shown == "training" and idle < wake_lock.KEEP_SECONDS:
+            return wake_lock.KEEP_SECONDS - idle
+        result = result_message(made) if shown == "training" else None
         return self._notification.take_back() if result is None else self._notification.put(result)
 
     def _progress(self, training: int) -> Message:
@@ -184,18 +190,12 @@ class Phone:
         buttons = self._buttons(("Pause", ("pause",)), ("Stop", ("pause", "--until", "window")))
         return training_message(run, temperature, left, buttons)
 
-    def _paused(self, session: Session) -> Message | None:
-        pause = training_pause.active(session, now_ms())
-        if pause is None:
-            return None
+    def _paused(self, pause: TrainingPause) -> Message:
         until = None
         if pause.until is not None:
             end = datetime.fromtimestamp(pause.until / 1000, UTC).astimezone(local_zone())
             until = f"{end:%a %d %b %H:%M}"
         return paused_message(until, self._buttons(("Resume", ("resume",))))
-
-    def _result(self, session: Session) -> Message | None:
-        return result_message(versions.trained_since(session, now_ms() - _TOLD_OF_MS))
 
     def _buttons(self, *told: tuple[str, tuple[str, ...]]) -> Buttons:
         commands = [(label, button_command(self._home.path, *words)) for label, words in told]

@@ -50,7 +50,12 @@ class WakeLock:
         self._take = take
         self._give_back = give_back
         self._held = False  # for certain: this process took it
-        self.standing = self._idle()
+        self._told: Standing | None = None  # None: nothing is done with it
+
+    @property
+    def standing(self) -> Standing:
+        """How it is with it now."""
+        return self._told or self._idle()
 
     def look(self, idle_seconds: float | None) -> float | None:
         """Do what is to be done now; in how many seconds to look again, if ever unasked.
@@ -62,11 +67,11 @@ class WakeLock:
         if idle_seconds is None:
             return self._hold()
         if not self._left.things.wake_lock:
-            self.standing = self._idle()
+            self._told = None
             return None
         if idle_seconds < KEEP_SECONDS:
             if self._held:
-                self.standing = Standing("held", f"nothing trains for now; {_GLOBAL}")
+                self._told = Standing("held", f"nothing trains for now; {_GLOBAL}")
             return KEEP_SECONDS - idle_seconds
         if self._give_back.wait == 0:
             self.let_go()
@@ -79,19 +84,19 @@ class WakeLock:
         self._held = False  # also if the call fails: it may have been heard
         if self._give_back.call():
             self._left.change(wake_lock=False)
-            self.standing = self._idle()
+            self._told = None
             _log.info("the wake lock is given back")
         else:
-            self.standing = Standing(
+            self._told = Standing(
                 "unavailable", f"{self._give_back.complaint}; lorad took it, and tries again"
             )
 
     def _hold(self) -> float | None:
         if self._held:
-            self.standing = Standing("held", f"a worker trains; {_GLOBAL}")
+            self._told = Standing("held", f"a worker trains; {_GLOBAL}")
             return None
         if (why_none := self._why_none()) is not None:
-            self.standing = Standing("none", why_none)
+            self._told = Standing("none", why_none)
             return None
         if self._take.wait == 0:
             self._try_to_take()
@@ -102,14 +107,15 @@ class WakeLock:
             self._left.change(wake_lock=True)
         except OSError as error:  # a lock of which nobody knows later would never be given back
             why = f"what lorad takes can't be written down: {error.strerror or error}"
-            self.standing = Standing("unavailable", why)
+            self._told = Standing("unavailable", why)
             return
+        self._told = Standing("not-held", f"{TAKE} is being asked for it")
         self._held = self._take.call()
         if self._held:
-            self.standing = Standing("held", f"a worker trains; {_GLOBAL}")
+            self._told = Standing("held", f"a worker trains; {_GLOBAL}")
             _log.info("the wake lock is taken")
         else:
-            self.standing = Standing(
+            self._told = Standing(
                 "unavailable",
                 f"{self._take.complaint}; it is tried again, and may be held all the same",
             )

@@ -64,7 +64,7 @@ def test_from_a_runs_begin_over_a_pause_to_its_end(home: Path, commands: PhoneCo
         until(lambda: commands.of(REMOVE))
         assert wake_lock(daemon)["state"] == "not-held"
         assert commands.order == [LOCK, SHOW, UNLOCK, REMOVE]
-        daemon.script(steps=200, step_seconds=0.02)
+        daemon.script(steps=100, step_seconds=0.02)
         say(daemon, plugged=True, battery_temperature=31.4)
         daemon.wait_for(run_id, lambda run: run["status"] == "completed")
         until(lambda: commands.shown[-1]["title"] == "lorad has trained")
@@ -118,7 +118,7 @@ def test_what_hangs_holds_nothing_up(home: Path, commands: PhoneCommands) -> Non
     run_id = daemon.train()
     daemon.wait_for(run_id, is_training)
     until(lambda: commands.calls)
-    assert wake_lock(daemon)["state"] == "not-held"
+    assert wake_lock(daemon)["why"] == f"{LOCK} is being asked for it"
     say(daemon, battery_temperature=50)
     hot = daemon.wait_for(run_id, lambda run: run["status"] == "interrupted")
     assert "50" in hot["error"]
@@ -142,6 +142,18 @@ def test_without_termux_nothing_is_called_or_logged(home: Path, tmp_path: Path) 
         assert wake_lock(daemon) == {"state": "none", "why": f"{LOCK} is not installed"}
     assert "lorad.phone" not in daemon.log()
     assert not (home / "phone.json").exists()
+
+
+def test_the_user_may_not_want_any(home: Path, commands: PhoneCommands) -> None:
+    """What an earlier daemon left on the screen is removed all the same."""
+    daemon = phone(home, commands, LORAD_WAKE_LOCK="off")
+    daemon.wait_for(daemon.train(), is_training)
+    assert wake_lock(daemon) == {"state": "none", "why": "LORAD_WAKE_LOCK is off"}
+    until(lambda: commands.shown)
+    daemon.kill()
+    with phone(home, commands, LORAD_WAKE_LOCK="off", LORAD_NOTIFICATION="off"):
+        until(lambda: commands.of(REMOVE))
+    assert commands.order == [SHOW, REMOVE]
 
 
 def press(commands: PhoneCommands, label: str) -> dict[str, str]:
