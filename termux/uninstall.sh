@@ -46,8 +46,8 @@ launcher=$prefix/bin/lorad
 # The service's settings may name another home than the shell's.
 env_file=$HOME/.config/lorad/env
 if [ -r "$env_file" ]; then
-  # shellcheck source=/dev/null
-  named=$(set +eu; . "$env_file" > /dev/null; printf '%s' "${LORAD_HOME:-}") || named=
+  # shellcheck source=termux/service/settings.sh
+  named=$(. "$tree/termux/service/settings.sh"; broken_line() { :; }; read_settings "$env_file"; printf '%s' "${LORAD_HOME:-}")
   [ -z "$named" ] || LORAD_HOME=$named
 fi
 data=${LORAD_HOME:-$HOME/.local/share/lorad}

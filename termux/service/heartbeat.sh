@@ -1,4 +1,4 @@
-#!/data/data/com.termux/files/usr/bin/sh
+#!/bin/sh
 # Termux's job scheduler runs this every 15 minutes, since Android kills what it likes: it makes sure
 # that lorad is supervised again, unless somebody wanted it down. What was done stands in heartbeat.last.
 #
@@ -22,12 +22,12 @@ patience=8 # seconds: runsvdir looks every five for what it has to start
 
 # The lock is the kernel's: it can't be left behind by a kill. A second heartbeat ends at once.
 if [ "${1-}" != locked ]; then
-    exec chpst -L "$program/heartbeat.lock" sh "$0" locked 2> /dev/null
+  exec chpst -L "$program/heartbeat.lock" sh "$0" locked 2> /dev/null
 fi
 
 record() {
-    printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$1" > "$program/heartbeat.last" || :
-    exit 0
+  printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$1" > "$program/heartbeat.last" || :
+  exit 0
 }
 
 # Nothing that hangs may stay: the command and all that it started are killed together. Descriptor 3
@@ -40,18 +40,18 @@ bounded() { timeout -s KILL "$limit" "$@" > /dev/null 2>&1 3>&- < /dev/null; }
 state=
 read -r state < "$service/supervise/stat" || :
 if [ "$state" = down ] && [ ! -e "$service/gave-up" ]; then
-    record "was told to be down"
+  record "was told to be down"
 fi
 if bounded sv status lorad; then
-    [ "$state" = down ] || record "runs"
-    bounded sv up lorad || record "could not be started again"
-    record "was started again after giving up"
+  [ "$state" = down ] || record "runs"
+  bounded sv up lorad || record "could not be started again"
+  record "was started again after giving up"
 fi
 bounded service-daemon start || : # it fails if runsvdir runs, which then is about to start ours
 tries=$((patience * 5))
 until bounded sv status lorad; do
-    [ "$tries" -gt 0 ] || record "is not supervised, and service-daemon start did not help"
-    tries=$((tries - 1))
-    sleep 0.2
+  [ "$tries" -gt 0 ] || record "is not supervised, and service-daemon start did not help"
+  tries=$((tries - 1))
+  sleep 0.2
 done
 record "was started again"

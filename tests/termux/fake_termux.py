@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TERMUX = ROOT / "termux"
 SHELLS = {"dash": "dash", "busybox": "busybox"}
-NEEDED = ("runsvdir", "sv", "svlogd", "chpst", "start-stop-daemon", "dash", "busybox", "shellcheck")
+NEEDED = ("runsvdir", "sv", "svlogd", "chpst", "start-stop-daemon", "dash", "busybox")
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Written after what termux-services 0.13 does; the file names are Termux's.
@@ -68,7 +69,7 @@ def need_programs() -> None:
     missing = [name for name in NEEDED if shutil.which(name, path=SYSTEM_PATH) is None]
     if not missing:
         return
-    words = f"not tested: apt-get install runit shellcheck busybox would bring {missing}"
+    words = f"not tested: apt-get install runit busybox would bring {missing}"
     if os.environ.get("CI") == "true" and os.geteuid() == 0:
         pytest.fail(words)
     pytest.skip(words)
@@ -119,6 +120,11 @@ class FakeTermux:
         path.unlink(missing_ok=True)
         path.write_text(f"#!{self.prefix}/bin/sh\n{script}")
         path.chmod(0o700)
+
+    def launcher(self) -> None:
+        """Have the real one as `lorad`; pkg's Python is the one that runs this."""
+        self.command("lorad", (TERMUX / "launcher.sh").read_text())
+        (self.prefix / "bin/python3").symlink_to(sys.executable)
 
     def settings(self, *lines: str) -> None:
         """The lines of the service's settings."""

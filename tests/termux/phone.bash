@@ -34,6 +34,7 @@ make_phone() {
   cp -R "$repository/termux" "$tree"
   rm -rf "$tree/termux/service" "$tree/termux/service.sh"
   mkdir -p "$tree"/{service,trainer,npu,storage,api_schemas} "$tree/termux/service"
+  cp "$repository/termux/service/settings.sh" "$tree/termux/service"
   for room in service trainer npu storage api_schemas; do echo pass > "$tree/$room/__init__.py"; done
   # The service's own script is tested elsewhere; here it notes that it was called.
   cat > "$tree/termux/service.sh" << 'SERVICE'

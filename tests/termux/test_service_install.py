@@ -42,6 +42,7 @@ def test_install_repeat_and_uninstall(busybox: FakeTermux) -> None:
         "run": 0o700,
         "finish": 0o700,
         "end-left-behind": 0o700,
+        "settings.sh": 0o700,
         "log/run": 0o700,
         "down": 0o600,
     }

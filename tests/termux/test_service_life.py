@@ -20,13 +20,16 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d\.\d{5} ")
 
 
 def real_daemon(termux: FakeTermux) -> Path:
-    """The launcher starts lorad itself, by a path that ends in /lorad, as that of the venv does."""
+    """The real launcher starts this project's own lorad from what looks like a venv."""
     data = termux.home / "data of mine"
     add_stand_in_model(data)
-    program = termux.program / "venv/bin/lorad"
-    program.parent.mkdir(parents=True)
-    program.write_text("from service.cli.main import main\n\nmain()\n")
-    termux.command("lorad", f'exec "{sys.executable}" "{program}" "$@"\n')
+    termux.launcher()
+    venv = termux.program / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text(f"executable = {os.path.realpath(sys.executable)}\n")
+    (venv / "bin/lorad").write_text("from service.cli.main import main\n\nmain()\n")
+    (venv / "bin/python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (venv / "bin/python").chmod(0o700)
     termux.settings(
         f'LORAD_HOME="{data}"',
         "LORAD_PORT=0",
@@ -95,8 +98,8 @@ def test_the_real_daemon_starts_is_killed_recovers_and_ends(termux: FakeTermux) 
 
 
 def test_a_dead_venv_is_told_of_once(termux: FakeTermux) -> None:
-    remedy = "the venv is of another Python: sh termux/install.sh"
-    termux.command("lorad", f'echo "{remedy}" >&2; exit 69\n')
+    remedy = "/termux/install.sh', which makes it anew"
+    termux.launcher()
     termux.install()
     termux.enable()
     until(lambda: "stays down" in termux.logged() and termux.state == "down")

@@ -18,7 +18,7 @@ class Turn:
         self.termux = termux
         self.folder = termux.service
         self.folder.mkdir(parents=True)
-        for name in ("run", "finish", "end-left-behind"):
+        for name in ("run", "finish", "end-left-behind", "settings.sh"):
             shutil.copy(TERMUX / "service" / name, self.folder)
         (self.folder / "supervise").mkdir()
         self.stat("finish")
@@ -60,6 +60,9 @@ def test_settings_reach_the_daemon_as_they_are_written(turn: Turn) -> None:
         "LORAD_SOC=",
         "TZ=Europe/Berlin\r",
         "LORAD_THREADS=a=b",
+        'LORAD_SOCKET="~/my socket"',
+        "LORAD_FORM=$HOME/x",
+        'LORAD_NICE="',
     )
     done = turn.run()
     assert done.returncode == 0
@@ -71,6 +74,9 @@ def test_settings_reach_the_daemon_as_they_are_written(turn: Turn) -> None:
         "LORAD_SOC=",
         "TZ=Europe/Berlin",
         "LORAD_THREADS=a=b",
+        f"LORAD_SOCKET={turn.termux.home}/my socket",
+        f"LORAD_FORM={turn.termux.home}/x",
+        'LORAD_NICE="',
         "0077",
     }
 
@@ -88,7 +94,8 @@ def test_a_last_line_without_its_end_counts(turn: Turn) -> None:
         "LORAD_HOME=$(touch {there})",
         "LORAD_HOME=`touch {there}`",
         "$(touch {there})=1",
-        "LORAD_HOME=~/x",
+        "LORAD_HOME=$PREFIX/x",
+        "LORAD_HOME=~someone/x",
         "HOME OF LORAD=1",
         "1LORAD=1",
         "number=3",
