@@ -100,7 +100,8 @@ _KNOWN = (
     _Known(
         r"expected a device of onnxruntime-qnn",
         "onnxruntime-qnn finds no NPU on this device",
-        _KEEP_THE_CPU,
+        "of its Android library take a release after 2.4.0, which finds none from within an app "
+        f"(onnxruntime-qnn's issue 679); {_KEEP_THE_CPU}",
     ),
     _Known(
         r"could not open|could not run|can't be made|[Ff]ailed to", "{0}", _REPORT_IT, loaded=True

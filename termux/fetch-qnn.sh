@@ -36,7 +36,8 @@ Needed, for Android on 64-bit ARM:
   libQnnHtp.so libQnnHtpPrepare.so libQnnSystem.so   QNN
   libQnnHtpV${arch:-??}Stub.so libQnnHtpV${arch:-??}Skel.so       its two halves for this phone's NPU${arch:+ (V$arch)}
 They are in two archives of Maven Central:
-  com.qualcomm.qti:onnxruntime-android-qnn   the provider (MIT licence)
+  com.qualcomm.qti:onnxruntime-android-qnn   the provider (MIT licence), a release after 2.4.0,
+                                             which finds no NPU on Android (its issue 679)
   com.qualcomm.qti:qnn-runtime               QNN (Qualcomm's licence, which its page there names);
                                              take the release that the provider's notes name
 or, in place of the second one, in a QAIRT SDK of Qualcomm (lib/aarch64-android and

@@ -228,9 +228,15 @@ def test_an_update_of_the_phone_or_of_a_library_is_tested_anew(phone: Phone, say
 
 
 def test_a_getprop_that_hangs_keeps_nobody_waiting(phone: Phone, monkeypatch: Patch) -> None:
-    phone.program("getprop", "sleep 600 & sleep 600")
-    monkeypatch.setattr(npu.fingerprint, "_GETPROP_SECONDS", 0.2)
+    left = phone.home / "left"
+    phone.program("getprop", f"sleep 600 & echo $! > {left}.new; mv {left}.new {left}; wait")
+    monkeypatch.setattr(npu.fingerprint, "_GETPROP_SECONDS", 3.0)
     without = fingerprint()
+    state = Path(f"/proc/{left.read_text().strip()}/stat")
+    deadline = time.monotonic() + 30
+    while state.exists() and " Z " not in state.read_text():
+        assert time.monotonic() < deadline, "what it had started lives on"
+        time.sleep(0.02)
     phone.program("getprop", "exit 1")
     assert fingerprint() == without
 
@@ -275,6 +281,21 @@ def test_a_worker_started_without_the_way_asks_for_another_start(
     phone.script({"inputs L": "SIGSEGV"})
     assert EngineGuard(folder, 10).choose("qnn", EngineOptions()).engine == "qnn"
     assert phone.ways() == ["inputs L", VENDOR, f"table{VENDOR[6:]}"]
+
+
+def test_what_needs_no_way_is_started_with_none(phone: Phone, say: Say, monkeypatch: Patch) -> None:
+    """From a process that was itself started with one, as a worker is."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/own/lib")
+    path = library_paths(phone.libraries)[3]
+    for name, value in path.environment(os.environ).items():
+        monkeypatch.setenv(name, value)
+    phone.program("getprop", f'echo "$LD_LIBRARY_PATH" >> {phone.home}/getprop')
+    assert say()[0] == 0
+    engine, _, child = phone.asked()[-1]
+    assert (engine, child["LD_LIBRARY_PATH"]) == ("torch_cpu", "/own/lib")
+    assert child["ADSP_LIBRARY_PATH"] is None
+    assert set((phone.home / "getprop").read_text().splitlines()) == {"/own/lib"}
+    assert phone.ways() == ["inputs L:/own/lib", "table L:/own/lib"]
 
 
 def test_a_way_that_can_not_be_kept_is_not_looked_for_for_ever(phone: Phone) -> None:
