@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.service.fork_server import ForkedProcess
+from tests.fork_server import ForkedProcess
 
 ROOT = Path(__file__).parents[2]
 MODEL = "tiny"
@@ -28,6 +28,7 @@ CONTEXT = 512
 TEMPLATE_TOKENS = 20
 LAYERS = 4
 SERVE = ("-m", "service.cli.main", "serve")
+LOADED = "tests.service.loaded_daemon"
 CHANGED = (str(Path(__file__).with_name("changed_daemon.py")),)
 """Reads CHANGED in its environment."""
 
@@ -128,14 +129,15 @@ class Daemon:
         self.start()
 
     def start(self) -> None:
-        with self.log_path.open("ab") as log:
+        with self.log_path.open("ab") as log, Path(os.devnull).open() as nothing:
             if self._forked:
-                self.process = ForkedProcess(self._program, self._environment, log)
+                files = (nothing.fileno(), log.fileno(), log.fileno())
+                self.process = ForkedProcess(LOADED, self._program, self._environment, files)
             else:
                 self.process = subprocess.Popen(
                     [sys.executable, *self._program],
                     env=self._environment,
-                    stdin=subprocess.DEVNULL,
+                    stdin=nothing,
                     stdout=log,
                     stderr=log,
                 )

@@ -233,7 +233,7 @@ def test_the_worker_is_nice_in_all_its_threads(home: Path) -> None:
     spec = home / "runs/1/spec.json"
     spec.write_text(json.dumps({**json.loads(spec.read_text()), "threads": 3}))
     ours = os.getpriority(os.PRIO_PROCESS, 0)
-    worker = Worker(home, 1, nice=7)
+    worker = Worker(home, 1, nice=7, forked=False)
     worker.until("step", step=2)
     threads = [int(path.name) for path in Path(f"/proc/{worker.process.pid}/task").iterdir()]
     assert len(threads) >= 3

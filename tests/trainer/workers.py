@@ -103,6 +103,7 @@ class Worker(Child):
         *script: Mapping[str, Any],
         nice: int = 0,
         halvings: int = 0,
+        forked: bool = True,
     ) -> None:
         """Start it; with a script (see `tests.trainer.scripted_worker`) things happen to it."""
         plain = ["trainer.worker"]
@@ -115,6 +116,7 @@ class Worker(Child):
             *("--halvings", str(halvings)),
             *("--run", str(run_id)),
             seconds=180,
+            forked=forked,
         )
 
     def until(self, event: str, **fields: Any) -> list[dict[str, Any]]:

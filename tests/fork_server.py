@@ -1,15 +1,19 @@
-"""Daemons that begin as a fork of a process which has loaded the daemon's modules, and waits.
+"""Processes that begin as a fork of one that has loaded the modules they need, and waits.
 
-To load them takes a daemon ten times the processor time of all else it does until it serves, and
-the tests start hundreds. A fork differs from `python -m service.cli.main serve` in nothing that a
-test looks at, but for `/proc/PID/cmdline`, what is in `sys.modules`, and the highest memory of a
-process: who looks at those starts the daemon's own Python (``Daemon(…, forked=False)``).
+To load them takes a daemon ten times the processor time of all else it does until it serves, and a
+worker as much as a run of a tiny model; the tests start hundreds of both. A fork differs from
+`python -m …` in nothing that a test looks at, but for `/proc/PID/cmdline`, what is in
+`sys.modules`, when threads begin, and the highest memory: who looks at those starts a Python of its
+own (``forked=False``).
 
-One server for each process of tests; it ends when its socket does.
+Two servers of each kind for each process of tests take turns, so that two processes of which a test
+says that they do the same differ in their hashes and addresses, as two Pythons do. A server ends
+when its socket does.
 """
 
 import gc
 import importlib
+import itertools
 import json
 import os
 import runpy
@@ -23,23 +27,34 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 MOST_REQUEST_BYTES = 1 << 18
+
+_turns = itertools.count()
 
 
 class ForkedProcess:
-    """What the tests use of `subprocess.Popen`, for a process that is the server's child."""
+    """What the tests use of `subprocess.Popen`, for a process that is a server's child."""
 
     def __init__(
-        self, program: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
+        self,
+        loader: str,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        files: tuple[int, int, int],
     ) -> None:
-        """Start ``program``, which is `-m`, a module and arguments, or a file and arguments."""
+        """Start ``program``, which is `-m`, a module and arguments, or a file and arguments.
+
+        ``loader`` is a module that imports what its kind of process needs; ``files`` become its
+        standard input, output and error.
+        """
+        self._program = list(program)
         self._told, theirs = socket.socketpair()
-        request = json.dumps([str(Path.cwd()), list(program), dict(environment)]).encode()
+        request = json.dumps([str(Path.cwd()), self._program, dict(environment)]).encode()
         with theirs:
-            socket.send_fds(_server(), [request], [output.fileno(), theirs.fileno()])
+            server = _server(loader, next(_turns) % 2)
+            socket.send_fds(server, [request], [*files, theirs.fileno()])
         self._answers = self._told.makefile("r")
         self.pid = int(self._answers.readline())
         self.returncode: int | None = None
@@ -50,7 +65,7 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         code = self._wait(timeout)
         if code is None:
-            raise subprocess.TimeoutExpired(["lorad", "serve"], timeout or 0)
+            raise subprocess.TimeoutExpired(self._program, timeout or 0)
         return code
 
     def _wait(self, timeout: float | None) -> int | None:
@@ -73,11 +88,11 @@ class ForkedProcess:
 
 
 @cache
-def _server() -> socket.socket:
+def _server(loader: str, turn: int) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         subprocess.Popen(
-            [sys.executable, "-m", "tests.service.fork_server", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.fork_server", str(theirs.fileno()), loader],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
@@ -102,26 +117,27 @@ def _next_program(requests: socket.socket) -> list[str]:
                 os.close(file)
                 os.close(told)
                 continue
-            request, files, *_ = socket.recv_fds(requests, MOST_REQUEST_BYTES, 2)
+            request, files, *_ = socket.recv_fds(requests, MOST_REQUEST_BYTES, 4)
             if not request:
                 sys.exit()
             folder, program, environment = json.loads(request)
-            output, told = files
+            *standard, told = files
             pid = os.fork()
             if pid == 0:
-                _become_a_process_of_its_own(requests, output, folder, environment)
+                _become_a_process_of_its_own(requests, standard, folder, environment)
                 return list(program)
             children[os.pidfd_open(pid)] = pid, told
             os.write(told, f"{pid}\n".encode())
-            os.close(output)
+            for one in standard:
+                os.close(one)
 
 
 def _become_a_process_of_its_own(
-    requests: socket.socket, output: int, folder: str, environment: Mapping[str, str]
+    requests: socket.socket, standard: list[int], folder: str, environment: Mapping[str, str]
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for number, file in enumerate(standard):
+        os.dup2(file, number)
     requests.detach()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(folder)
@@ -133,14 +149,13 @@ def _become_a_process_of_its_own(
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for pytest
     requests = socket.socket(fileno=int(sys.argv[1]))
-    importlib.import_module("service.cli.serve")
-    sys.modules["pydantic.v1"] = None  # as `lorad serve` does it, and before the daemon is loaded
-    importlib.import_module("service.daemon")
+    importlib.import_module(sys.argv[2])
     gc.collect()
     gc.freeze()
+    [_] = Path("/proc/self/task").iterdir()  # a fork would have none of the other threads
     program = _next_program(requests)
     if program[0] == "-m":
-        sys.argv = ["lorad", *program[2:]]
+        sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = program
