@@ -12,6 +12,9 @@ import pytest
 from service.nights import local_zone
 from tests.service.daemon import Daemon
 
+PATIENCE = 60.0
+"""Seconds that a busy machine may take for a shell; on a phone getprop has two."""
+
 GETPROP = """#!/bin/sh
 [ "$1" = persist.sys.timezone ] || exit 9
 echo x >> "{calls}"
@@ -31,6 +34,10 @@ class Device:
         monkeypatch.setattr(local_zone, "boot_seconds", lambda: self._since_start)
         monkeypatch.setattr(local_zone, "_found", None)
         monkeypatch.setattr(local_zone, "_complaint", None)
+        self.wait_for_getprop(PATIENCE)
+
+    def wait_for_getprop(self, seconds: float) -> None:
+        self._patch.setattr(local_zone._getprop, "_seconds", seconds)
 
     def tz(self, value: str | None) -> None:
         if value is None:
@@ -112,7 +119,7 @@ def test_what_getprop_leaves_behind_is_not_waited_for(device: Device) -> None:
     device.getprop("sleep 600 & echo Asia/Tokyo")
     begun = time.monotonic()
     assert device.after(0) == "Asia/Tokyo"
-    assert time.monotonic() - begun < 1.5
+    assert time.monotonic() - begun < PATIENCE / 2
 
 
 def test_tz_is_stronger_than_getprop(device: Device) -> None:
@@ -137,15 +144,18 @@ def test_whatever_getprop_does_there_is_a_zone(
     device: Device, caplog: pytest.LogCaptureFixture, body: str, named: str
 ) -> None:
     device.getprop(body)
+    if "sleep" in body:
+        device.wait_for_getprop(2.0)
     begun = time.monotonic()
     zone = device.after(0)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < PATIENCE / 2
     local = datetime.now().astimezone().utcoffset()
     assert local is not None
     assert zone == str(timezone(local))
     [warning] = [entry.message for entry in caplog.records if entry.levelname == "WARNING"]
     assert named in warning
     device.getprop("echo Asia/Tokyo")
+    device.wait_for_getprop(PATIENCE)
     assert device.after(300) == "Asia/Tokyo"
 
 
@@ -161,4 +171,4 @@ def test_a_daemon_whose_getprop_hangs_serves_all_the_same(home: Path, tmp_path: 
         assert answer.json()["zone"].startswith("UTC")
         begun = time.monotonic()
         assert daemon.http.get("/v1/schedule").status_code == 200
-        assert time.monotonic() - begun < 1, "and it isn't waited for again"
+        assert time.monotonic() - begun < 2, "and it isn't waited for again"

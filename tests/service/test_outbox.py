@@ -31,7 +31,7 @@ def test_more_than_a_pipe_holds_arrives_whole_and_in_order(pipe: tuple[int, int]
     begun = time.monotonic()
     for line in lines:
         outbox.put(line)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
     expected = b"".join(lines)
     received = b""
     while len(received) < len(expected):

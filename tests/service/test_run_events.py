@@ -142,17 +142,21 @@ def test_an_interrupted_run_keeps_its_stream(ready: Daemon) -> None:
         assert read_until(stream, "end").data["status"] == "completed"
 
 
-def test_a_daemon_that_stops_ends_its_streams(own: Daemon) -> None:
-    own.script(**SLOW)
-    run_id = own.train()
-    with watching(own, run_id) as stream:
-        read_until(stream, "step")
-        own.process.terminate()
-        begin = time.monotonic()
-        for _ in stream:
-            pass
-        assert time.monotonic() - begin < 4
-    assert own.stop() == 0
+def test_a_daemon_that_stops_ends_its_streams(home: Path) -> None:
+    environment = {"CHANGED": json.dumps({"service.daemon:_GOODBYE_SECONDS": 60})}
+    with Daemon(home, program=CHANGED, environment=environment) as daemon:
+        daemon.create_adapter()
+        daemon.post_examples()
+        daemon.script(**SLOW)
+        run_id = daemon.train()
+        with watching(daemon, run_id) as stream:
+            read_until(stream, "step")
+            daemon.process.terminate()
+            begin = time.monotonic()
+            for _ in stream:
+                pass
+            assert time.monotonic() - begin < 30
+        assert daemon.stop() == 0
 
 
 @pytest.mark.parametrize("how", ["revoke", "rotate"])
@@ -168,7 +172,7 @@ def test_a_token_that_stops_loses_its_streams(ready: Daemon, how: str) -> None:
             assert ready.http.post(f"/v1/clients/{app.name}/{how}").status_code == 200
             begin = time.monotonic()
             assert list(stream) == []
-            assert time.monotonic() - begin < 4
+            assert time.monotonic() - begin < KEEP_ALIVE_SECONDS - 2
         ready.http.post(f"/v1/runs/{run_id}/cancel?client={app.name}")
 
 
@@ -271,7 +275,7 @@ def test_a_deleted_adapter_ends_its_streams_and_its_worker(ready: Daemon, status
             begin = time.monotonic()
             assert ready.http.delete(ready.path()).status_code == 200
             assert "end" not in [event.name for event in stream]
-            assert time.monotonic() - begin < 6
+            assert time.monotonic() - begin < 9, "before the 10 s of LORAD_STOP_SECONDS"
         assert not any(is_alive(pid) for pid in workers)
         assert ready.http.get(f"/v1/runs/{run_id}/events").status_code == 404
     until(lambda: not (ready.home / f"runs/{run_id}").exists())

@@ -103,7 +103,7 @@ def test_what_does_not_end_is_killed_with_all_it_forked(
     start = time.monotonic()
     check_silence(hanging, program, "did not answer within 1 seconds")
     assert program.calls == 2
-    assert time.monotonic() - start < 2 * SHORT + 3  # with the search for what is left
+    assert time.monotonic() - start < 2 * SHORT + 30  # with the search for what is left
 
 
 def test_a_call_that_hangs_is_tried_once_more(

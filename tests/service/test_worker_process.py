@@ -34,7 +34,7 @@ def test_a_worker_that_reads_nothing_keeps_nobody_waiting(worker: WorkerProcess)
     begin = time.monotonic()
     for _ in range(20_000):  # more than a pipe holds
         worker.tell_examples_changed()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
     worker.kill()
     assert worker.wait() == -signal.SIGKILL
 

@@ -8,7 +8,7 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,56 +37,79 @@ def pace() -> Iterator[Pace]:
     os.close(pace._wake)
 
 
+def on_time(attempt: Callable[[], bool]) -> bool:
+    """Whether an attempt took no longer than it should: a busy machine delays some, not all."""
+    return any(attempt() for _ in range(5))
+
+
 def test_full_duty_never_rests(pace: Pace) -> None:
     pace.worked(3600)
     began = time.monotonic()
     assert pace.rest()
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < MOMENT
 
 
 @pytest.mark.parametrize(("duty", "seconds"), [(0.5, 0.3), (0.25, 0.9)])
 def test_rests_for_what_was_worked(pace: Pace, duty: float, seconds: float) -> None:
     pace.duty = duty
     assert not pace.rest(), "a new duty wakes once, so that nothing that is asked is overlooked"
-    pace.worked(0.2)
-    pace.worked(0.1)
-    began = time.monotonic()
-    assert pace.rest()
-    assert seconds - 0.05 < time.monotonic() - began < seconds + 0.4
-    assert pace.rested == pytest.approx(seconds, abs=0.4)
-    began = time.monotonic()
-    assert pace.rest(), "what has been rested for is not rested for again"
-    assert time.monotonic() - began < 0.1
+
+    def attempt() -> bool:
+        pace.worked(0.2)
+        pace.worked(0.1)
+        rested_before = pace.rested
+        began = time.monotonic()
+        assert pace.rest()
+        took = time.monotonic() - began
+        assert seconds - 0.05 < took
+        assert pace.rested - rested_before == pytest.approx(took, abs=0.4)
+        again = time.monotonic()
+        assert pace.rest(), "what has been rested for is not rested for again"
+        return took < seconds + 0.2 and time.monotonic() - again < 0.1
+
+    assert on_time(attempt)
 
 
 def test_a_rest_that_was_broken_off_goes_on(pace: Pace) -> None:
     pace.duty = 0.1
     pace.rest()
-    pace.worked(0.2)
-    threading.Timer(1.2, pace.wake).start()
-    began = time.monotonic()
-    assert not pace.rest()
-    assert 1.15 < time.monotonic() - began < 1.75
-    assert pace.rest()
-    assert 1.75 < time.monotonic() - began < 2.9, "not from its beginning"
+
+    def attempt() -> bool:
+        pace.worked(0.2)
+        threading.Timer(1.2, pace.wake).start()
+        began = time.monotonic()
+        assert not pace.rest()
+        broken_off = time.monotonic() - began
+        assert broken_off > 1.15
+        assert pace.rest()
+        took = time.monotonic() - began
+        assert took > 1.75
+        return broken_off < 1.75 and took < 2.9  # not from its beginning
+
+    assert on_time(attempt)
 
 
 @pytest.mark.parametrize(("first", "then", "seconds"), [(0.01, 1.0, 0.3), (0.5, 0.1, 1.8)])
 def test_a_new_duty_holds_for_the_present_rest(
     pace: Pace, first: float, then: float, seconds: float
 ) -> None:
-    pace.duty = first
-    pace.rest()
-    pace.worked(0.2 if then < 1 else 1000)
+    def attempt() -> bool:
+        pace.duty = first
+        pace.rest()
+        pace.worked(0.2 if then < 1 else 1000)
 
-    def change() -> None:
-        pace.duty = then
+        def change() -> None:
+            pace.duty = then
 
-    threading.Timer(0.1 if then < 1 else 0.3, change).start()
-    began = time.monotonic()
-    while not pace.rest():
-        pass
-    assert seconds - 0.05 < time.monotonic() - began < seconds + 0.5
+        threading.Timer(0.1 if then < 1 else 0.3, change).start()
+        began = time.monotonic()
+        while not pace.rest():
+            pass
+        took = time.monotonic() - began
+        assert took > seconds - 0.05
+        return took < seconds + 0.5
+
+    assert on_time(attempt)
 
 
 def test_wakes_that_nobody_waits_for_never_block_and_never_pile_up(pace: Pace) -> None:
