@@ -10,8 +10,9 @@ ARGS ?=
 # A package index with CPU builds of torch, for machines where the automatic choice below doesn't fit.
 LORAD_TORCH_INDEX ?=
 
-# Two processes of tests: most of them wait for a daemon's process, not for a core.
-AT_ONCE := -n 2 --dist loadfile
+# Two processes of tests: most of them wait for a daemon's process, not for a core. Each file's tests
+# stay in one, in the order of tests/conftest.py.
+AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 
 VENV := .venv
 PY := $(VENV)/bin/python

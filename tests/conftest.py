@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections import Counter
 
+import pytest
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read by transformers and peft when they are first imported
@@ -16,3 +18,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("lorad", deadline=None)
 # hypothesis' own profile "ci" draws the same examples in every run.
 settings.load_profile("ci" if os.environ.get("CI") else "lorad")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: at the end no process of tests waits long for another."""
+    tests = Counter(item.path for item in items)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: (-slow[item.path], -tests[item.path], item.path))
