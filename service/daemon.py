@@ -1,10 +1,12 @@
 """The daemon's life: lock the home, open what is in it, serve, and leave in order."""
 
+import asyncio
 import gc
 import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -61,11 +63,23 @@ class DaemonError(Exception):
 class Server(uvicorn.Server):
     """uvicorn's, which would wait for open event streams when it is told to stop."""
 
-    def __init__(self, feed: RunFeed, desk: PredictionDesk, config: uvicorn.Config) -> None:
-        """Serve, and end the streams of ``feed`` and ``desk`` when told to stop."""
+    def __init__(
+        self, feed: RunFeed, desk: PredictionDesk, look: Callable[[], None], config: uvicorn.Config
+    ) -> None:
+        """Serve, and end the streams of ``feed`` and ``desk`` when told to stop.
+
+        SIGUSR1 calls ``look``. A phone's heartbeat sends it: the daemon's clocks stand still while
+        the phone sleeps, and half a minute after it was woken it may sleep again.
+        """
         super().__init__(config)
         self._feed = feed
         self._desk = desk
+        self._look = look
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self._look)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop."""
@@ -87,6 +101,7 @@ def serve(settings: Settings, limits: Limits, announce: Callable[[int, Path], No
     os.umask(0o077)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(formatter(settings.log))
     logging.basicConfig(level=logging.INFO, handlers=[lines])
@@ -169,6 +184,7 @@ def _serve(
     server = Server(
         feed,
         desk,
+        conductor.nudge,
         uvicorn.Config(
             app,
             http=Connection,
@@ -208,6 +224,7 @@ def _serve(
         _keep_what_is_loaded()
         server.run(sockets=sockets)
     finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the loop has left it to kill
         home.daemon_file.unlink(missing_ok=True)
         conductor.stop()
         desk.stop()

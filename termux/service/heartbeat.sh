@@ -1,6 +1,7 @@
 #!/bin/sh
 # Termux's job scheduler runs this every 15 minutes, since Android kills what it likes: it makes sure
-# that lorad is supervised again, unless somebody wanted it down. What was done stands in heartbeat.last.
+# that lorad is supervised again, unless somebody wanted it down, and has it look whether it is time to
+# train. What was done stands in heartbeat.last.
 #
 #   sv-disable lorad        the file `down` is there: it stays down
 #   sv down lorad           supervise/stat says "down", and `finish` hasn't said gave-up: it stays down.
@@ -34,6 +35,15 @@ record() {
 # is the lock, which nothing that outlives this script may hold.
 bounded() { timeout -s KILL "$limit" "$@" > /dev/null 2>&1 3>&- < /dev/null; }
 
+# Has the daemon look at once whether a window is open: the phone may be awake for a moment only. Not if
+# it began within the last minute: it looks by itself then, and can't take the signal at first.
+nudge() {
+  what='' since=''
+  read -r what since _ < "$service/begun" || :
+  case $state:$what:$since in run:daemon:*[!0-9]* | run:daemon:) return 0 ;; run:daemon:*) ;; *) return 0 ;; esac
+  [ $(($(date +%s) - since)) -lt 60 ] || bounded sv 1 lorad || :
+}
+
 [ -d "$service" ] || record "not installed"
 [ ! -e "$service/down" ] || record "disabled"
 [ -r "$service/supervise/stat" ] || record "all services were stopped"
@@ -43,7 +53,10 @@ if [ "$state" = down ] && [ ! -e "$service/gave-up" ]; then
   record "was told to be down"
 fi
 if bounded sv status lorad; then
-  [ "$state" = down ] || record "runs"
+  if [ "$state" != down ]; then
+    nudge
+    record "runs"
+  fi
   bounded sv up lorad || record "could not be started again"
   record "was started again after giving up"
 fi

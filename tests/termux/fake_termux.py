@@ -51,6 +51,7 @@ echo >> "$PREFIX/calls"
 # A launcher and daemon in one that takes a moment for its orderly end.
 BEHAVED = """\
 trap 'sleep 0.5; echo "ends in order"; touch "$HOME/ended"; exit 0' TERM
+trap 'echo "the daemon looks"' USR1
 echo "the daemon $1s as $$"
 while :; do sleep 0.1; done
 """

@@ -59,6 +59,17 @@ def test_it_revives_what_android_killed_and_nothing_else(running: FakeTermux) ->
     assert running.calls("termux-wake-lock") == []
 
 
+def test_it_has_the_daemon_look_but_not_one_that_just_began(running: FakeTermux) -> None:
+    begun = running.service / "begun"
+    _, since, pid = begun.read_text().split()
+    for what, earlier in (("daemon", 0), ("pause", 61), ("daemon", 61)):
+        assert "the daemon looks" not in running.logged()
+        begun.write_text(f"{what} {int(since) - earlier} {pid}\n")
+        assert running.beat() == "runs"
+    until(lambda: running.logged().count("the daemon looks") == 1)
+    assert running.state == "run"
+
+
 def test_what_hangs_is_killed_with_all_it_started(running: FakeTermux) -> None:
     running.kill_all()
     impatient(running)
