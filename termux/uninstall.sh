@@ -43,7 +43,7 @@ program=$HOME/.local/lib/lorad
 prefix=${PREFIX:-/usr/local}
 launcher=$prefix/bin/lorad
 
-# The service's settings may name another home than the shell's.
+# The service's settings may name another home than the shell's. They are read, never run as shell.
 env_file=$HOME/.config/lorad/env
 if [ -r "$env_file" ]; then
   # shellcheck source=termux/service/settings.sh

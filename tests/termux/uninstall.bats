@@ -83,7 +83,11 @@ answered() {
   mv "$data" "$HOME/else where"
   LORAD_HOME="$HOME/else where" answered no "$uninstall" --delete-data
   expect_words "Delete $HOME/else where with"
-  printf 'LORAD_HOME="$HOME/else where"\nfalse\n' > "$HOME/.config/lorad/env"
+  for value in "$HOME/else where" "\"$HOME/else where\" "; do
+    printf 'LORAD_PORT=1\n export LORAD_HOME=%s\nfalse; exit 3\n' "$value" > "$HOME/.config/lorad/env"
+    answered no "$uninstall" --delete-data
+    expect_words "Delete $HOME/else where with"
+  done
   answered yes "$uninstall" --delete-data
   expect_status 0
   [ ! -e "$HOME/else where" ]
