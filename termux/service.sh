@@ -132,7 +132,7 @@ restart_if_running() {
 }
 
 install_all() {
-  for command in sv runsvdir svlogd chpst service-daemon timeout; do
+  for command in sv runsvdir svlogd service-daemon timeout; do
     have "$command" || fail "expected the command $command, found none; run: pkg install termux-services coreutils" 69
   done
   install_service

@@ -21,8 +21,9 @@ service="$SVDIR/lorad"
 limit=5    # seconds, for each call
 patience=8 # seconds: runsvdir looks every five for what it has to start
 
-# The lock is the kernel's: it can't be left behind by a kill. A second heartbeat ends at once.
-if [ "${1-}" != locked ]; then
+# The lock is the kernel's: it can't be left behind by a kill. A second heartbeat ends at once. Without
+# runit's chpst it goes without: two of them only do the same twice.
+if [ "${1-}" != locked ] && command -v chpst > /dev/null; then
   exec chpst -L "$program/heartbeat.lock" sh "$0" locked 2> /dev/null
 fi
 
@@ -40,7 +41,8 @@ bounded() { timeout -s KILL "$limit" "$@" > /dev/null 2>&1 3>&- < /dev/null; }
 nudge() {
   what='' since=''
   read -r what since _ < "$service/begun" || :
-  case $state:$what:$since in run:daemon:*[!0-9]* | run:daemon:) return 0 ;; run:daemon:*) ;; *) return 0 ;; esac
+  case $since in '' | *[!0-9]*) return 0 ;; esac
+  [ "$state $what" = "run daemon" ] || return 0
   [ $(($(date +%s) - since)) -lt 60 ] || bounded sv 1 lorad || :
 }
 

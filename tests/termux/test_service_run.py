@@ -175,6 +175,19 @@ def test_any_end_within_a_minute_counts(turn: Turn, code: int) -> None:
     assert (turn.folder / "crash-count").read_text().startswith("1 ")
 
 
+def test_an_end_of_which_no_beginning_is_known_counts(turn: Turn) -> None:
+    (turn.folder / "begun").write_text("")  # as a full disk leaves it
+    turn.finish(1)
+    assert (turn.folder / "crash-count").read_text().startswith("1 ")
+
+
+def test_on_a_disk_where_nothing_can_be_counted_it_pauses_all_the_same(turn: Turn) -> None:
+    turn.termux.command("sleep", 'echo "slept $1"')
+    (turn.folder / "crash-count").mkdir()
+    turn.run()
+    assert "slept 60" in turn.finish(1)
+
+
 def test_what_was_asked_for_is_no_crash(turn: Turn) -> None:
     turn.crash()
     turn.run()
