@@ -47,7 +47,12 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--nights", type=int, default=NIGHTS)
-    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="nights that aren't judged")
+    parser.add_argument(
+        "--warm-up", type=int, default=WARM_UP, help="nights that aren't judged, at the beginning"
+    )
+    parser.add_argument(
+        "--life-warm-up", type=int, default=LIFE_WARM_UP, help="as many of a daemon's own first"
+    )
     parser.add_argument("--fault", choices=FAULTS, default="", help="what the daemon shall leak")
     parser.add_argument("--minutes", type=float, default=600.0, help="no night begins after these")
     parser.add_argument("--folder", type=Path, help="where the home is made; default: TMPDIR")
@@ -58,7 +63,7 @@ def main() -> int:
         except BenchError as error:
             print(f"bench.soak: {error}", file=sys.stderr)
             return 1
-    found = report(nights, options.warm_up)
+    found = report(nights, options.warm_up, options.life_warm_up)
     if options.json:
         print(json.dumps(found))
     else:
@@ -91,10 +96,10 @@ def soak(scratch: Path, count: int, fault: str, minutes: float) -> list[Night]:
     return nights
 
 
-def report(nights: list[Night], warm_up: int) -> dict[str, Any]:
+def report(nights: list[Night], warm_up: int, life_warm_up: int) -> dict[str, Any]:
     """The figures of the first night after the warm-up and of the last, trends, and the verdict."""
     first, last = nights[min(warm_up, len(nights) - 1)], nights[-1]
-    trend = trends(nights, warm_up, LIFE_WARM_UP)
+    trend = trends(nights, warm_up, life_warm_up)
     return {
         "nights": len(nights),
         "lives": last.life,
@@ -102,7 +107,7 @@ def report(nights: list[Night], warm_up: int) -> dict[str, Any]:
         "seconds": round(sum(night.seconds for night in nights), 1),
         "bounds": BOUNDS,
         "tolerances_a_night": {kind: most for kind, (most, _) in TOLERANCES.items()},
-        "growing": [one.told() for one in growths(nights, warm_up, LIFE_WARM_UP)],
+        "growing": [one.told() for one in growths(nights, warm_up, life_warm_up)],
         "figures": {
             name: {
                 "first": first.figures.get(name, 0),

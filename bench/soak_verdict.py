@@ -1,7 +1,7 @@
 """Whether figures of one night after another are flat: what may vary, what may grow, by how much.
 
-Descriptors, threads, children and temporary files are *equal* on all nights after the warm-up, in
-whatever life of the daemon: one that stays open a week is one too many. Everything else varies from
+Descriptors, threads, children and temporary files are *equal* on all nights of a life of the daemon
+after its first ones: one that stays open a week is one too many. Everything else varies from
 night to night, and is judged by its *trend*: the median of the slopes between all pairs of nights
 (Theil and Sen), which a few odd nights don't move. What may be left of a trend is a tolerance, by
 the part of the name before the first dot.
@@ -28,8 +28,12 @@ TOLERANCES: dict[str, tuple[float, str]] = {
 }
 """In bytes, files or rows a night, and why."""
 
-_ABOVE_NOISE = {"log"}
+_GROWING_BY_ITSELF = {"log"}
 """Of these the figure is a total, and what is judged is by how much it grows each night."""
+
+ROUND = 6
+"""A thread that has answered a request stays some seconds, in case of another: of so many nights,
+in which everything happens once, the fewest threads count."""
 
 
 @dataclass(frozen=True)
@@ -86,27 +90,31 @@ def trends(nights: Sequence[Night], warm_up: int, life_warm_up: int) -> dict[str
 def _trend(name: str, nights: Sequence[Night], kept: Sequence[Night], life_warm_up: int) -> float:
     kind = name.partition(".")[0]
     if kind == "memory":
-        began: dict[int, int] = {}
-        for night in nights:
-            began.setdefault(night.life, night.number)
-        kept = [night for night in kept if night.number >= began[night.life] + life_warm_up]
+        kept = _settled(nights, kept, life_warm_up)
         points = [(float(night.number), night.figures[name]) for night in kept]
         return theil_sen(points, [night.life for night in kept])
     points = [(float(night.number), night.figures.get(name, 0.0)) for night in kept]
-    if kind in _ABOVE_NOISE:
+    if kind in _GROWING_BY_ITSELF:
         points = [(b[0], b[1] - a[1]) for a, b in pairwise(points)]
     return theil_sen(points)
 
 
+def _settled(nights: Sequence[Night], kept: Sequence[Night], life_warm_up: int) -> list[Night]:
+    """Those of the kept nights that aren't among the first of a life of the daemon."""
+    began: dict[int, int] = {}
+    for night in nights:
+        began.setdefault(night.life, night.number)
+    return [night for night in kept if night.number >= began[night.life] + life_warm_up]
+
+
 def growths(nights: Sequence[Night], warm_up: int, life_warm_up: int) -> list[Growth]:
     """What isn't flat after the first ``warm_up`` nights; nothing, if all is well."""
+    settled = _settled(nights, nights[warm_up:], life_warm_up)
     found = []
     for name, trend in trends(nights, warm_up, life_warm_up).items():
         kind = name.partition(".")[0]
         if kind in EQUAL:
-            seen = {night.figures.get(name, 0.0) for night in nights[warm_up:]}
-            if len(seen) > 1:
-                why = f"expected the same on all nights, found {min(seen):g} to {max(seen):g}"
+            if (why := _differing(name, settled)) is not None:
                 found.append(Growth(name, trend, why))
             continue
         most, _ = TOLERANCES[kind]
@@ -114,3 +122,14 @@ def growths(nights: Sequence[Night], warm_up: int, life_warm_up: int) -> list[Gr
             why = f"expected a trend of at most {most:g} a night, found {trend:.6g}"
             found.append(Growth(name, trend, why))
     return found
+
+
+def _differing(name: str, settled: Sequence[Night]) -> str | None:
+    for life in sorted({night.life for night in settled}):
+        held = [night.figures.get(name, 0.0) for night in settled if night.life == life]
+        if name == "threads":
+            rounds = [held[start : start + ROUND] for start in range(0, len(held), ROUND)]
+            held = [min(one) for one in rounds if len(one) == ROUND or len(rounds) == 1]
+        if len(set(held)) > 1:
+            return f"expected the same on all nights, found {min(held):g} to {max(held):g}"
+    return None

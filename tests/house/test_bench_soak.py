@@ -54,7 +54,7 @@ def test_what_only_varies_is_flat() -> None:
         rows__runs=lambda n: 12 + n % 2,
         log__bytes=lambda n: 17_000 * n + noise(n, 2000),
         descriptors=lambda n: 21,
-        threads=lambda n: 7,
+        threads=lambda n: 7 + (n % 6 == 2),
     )
 
 
@@ -77,11 +77,17 @@ def test_what_grows_only_until_its_bound_is_reached_is_flat() -> None:
         ("descriptors", lambda n: 21 + n // 50),
         ("descriptors__socket", lambda n: 5 + (n == 40)),
         ("zombies", lambda n: n // 30),
+        ("threads", lambda n: 7 + n // 40),
         ("temporary", lambda n: n),
     ],
 )
 def test_what_grows_is_found(name: str, figure: Any) -> None:
     assert growing(**{name: figure, "rows__nights": lambda n: 6}) == [name.replace("__", ".")]
+
+
+def test_what_a_life_of_the_daemon_holds_is_compared_within_it() -> None:
+    assert not growing(20, descriptors=lambda n: 21 + 4 * ((n - 1) // 20))
+    assert growing(20, descriptors=lambda n: 21 + (n % 20 == 19)) == ["descriptors"]
 
 
 def test_a_kind_that_appears_late_is_found() -> None:
@@ -167,7 +173,8 @@ def soak(tmp_path: Path, *options: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_two_nights_with_a_leak(tmp_path: Path) -> None:
     """Nothing is held at rest but what leaks, and that is found."""
-    found = soak(tmp_path, "--nights", "2", "--warm-up", "0", "--fault", "descriptor")
+    fault = ("--life-warm-up", "0", "--fault", "descriptor")
+    found = soak(tmp_path, "--nights", "2", "--warm-up", "0", *fault)
     assert found["nights"] == 2
     names = {one["name"] for one in found["growing"]}
     assert {"descriptors", "descriptors.null"} <= names
