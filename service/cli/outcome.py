@@ -44,3 +44,8 @@ def tell_deleted(name: str, answer: dict[str, Any], json_output: bool) -> None:
 def print_json(value: Any) -> None:
     """Print one JSON value on standard output."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_json_line(value: Any) -> None:
+    """Print one JSON value on a line of standard output, at once: of a command that goes on."""
+    typer.echo(json.dumps(value, ensure_ascii=False))

@@ -11,7 +11,7 @@ from api_schemas.scopes import MEANINGS, PAGE, SCOPES
 from service.cli.client import delete, get, post
 from service.cli.connection import address
 from service.cli.options import HomeOption, JsonOption, home_of
-from service.cli.outcome import fail, print_json
+from service.cli.outcome import fail, print_json_line
 from service.home import Home
 
 _LOOK_SECONDS = 0.5
@@ -70,7 +70,8 @@ def pair(
 ) -> None:
     """Show a code that pairs an app, or with --page your browser: it works once, for two minutes.
 
-    Waits until the code was used; Ctrl-C withdraws it.
+    Waits until the code was used; Ctrl-C withdraws it. With --json there is an object a line: the
+    code at once and, unless --no-wait was given, what became of it.
     """
     name, scopes = _the_page(name, scope) if page else _an_app(name, scope)
     place = home_of(home)
@@ -88,14 +89,14 @@ def pair(
     made = post(place, "/v1/pairing-codes", body)
     made["port"] = address(place).port
     if json_output:
-        print_json(made)
+        print_json_line(made)
     else:
         _show(made, page=page)
     if no_wait:
         return
     state = _wait(place, f"/v1/pairing-codes/{quote(name, safe='')}", quiet=json_output)
     if json_output:
-        print_json({"name": name, "state": state})
+        print_json_line({"name": name, "state": state})
     if state != "used":
         fail(_WHY_NOT[state])
     if not json_output:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import HomeOption, gate_limits, settings_with
-from service.cli.outcome import fail
+from service.cli.outcome import fail, print_json_line
 
 app = typer.Typer(name="lorad", pretty_exceptions_show_locals=False)
 """`lorad` with this command alone."""
@@ -35,6 +35,9 @@ def serve(
         typer.Option(help="SM8550, SM8650, SM8750 or SM8850: make the NPU's graphs for this one."),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of new runs.")] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Say where it serves as a JSON object on one line.")
+    ] = False,
 ) -> None:
     """Run the daemon in the foreground until Ctrl-C or SIGTERM."""
     # Of every annotation FastAPI asks whether it is of pydantic 1, and would load that (2 MB) to
@@ -52,7 +55,7 @@ def serve(
     )
     limits = gate_limits()
     try:
-        serve_home(settings, limits, _announce)
+        serve_home(settings, limits, _announce_json if json_output else _announce)
     except (
         DaemonError,
         SecretFileError,
@@ -66,3 +69,7 @@ def serve(
 def _announce(port: int, token: Path) -> None:
     typer.echo(f"lorad serves http://127.0.0.1:{port}")
     typer.echo(f"the owner's token lies in {token}")
+
+
+def _announce_json(port: int, token: Path) -> None:
+    print_json_line({"url": f"http://127.0.0.1:{port}", "port": port, "token_file": str(token)})

@@ -44,7 +44,7 @@ class AccessLog:
             await self._app(scope, receive, watched_send)
         finally:
             seconds = time.perf_counter() - started
-            pattern = getattr(scope.get("route"), "path", "(no route)")
+            pattern = getattr(scope.get("route"), "path_format", "(no route)")
             method = scope["method"] if scope["method"] in _METHODS else "(other)"
             self._requests.count(method, pattern, status, seconds)
             milliseconds = round(seconds * 1000, 1)

@@ -15,8 +15,10 @@ export function historyView() {
 }
 
 function entryItem(entry) {
+  const client = entry.client === "owner" ? null : entry.client;
+  const about = [client, entry.adapter].filter((part) => part !== null).join("/");
   return h("li", { "data-item": entry.id },
     h("time", { datetime: entry.at, class: "soft" }, moment(entry.at)),
-    entry.adapter === null ? null : h("strong", {}, ` ${entry.adapter} `),
+    about === "" ? null : h("strong", {}, ` ${about} `),
     ` ${sentence(entry.message)}`);
 }

@@ -193,3 +193,20 @@ def test_adding_what_is_no_model_fails_with_its_reason(tmp_path: Path) -> None:
     assert "broken was not added" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert list((tmp_path / "home" / "models").iterdir()) == []
+
+
+def test_serve_says_where_as_one_line_of_json(home: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "service.cli.main", "serve", "--json", "--port", "0"],
+        env=os.environ | {"LORAD_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as daemon:
+        assert daemon.stdout is not None
+        told = json.loads(daemon.stdout.readline())
+        assert told["url"] == f"http://127.0.0.1:{told['port']}"
+        assert Path(told["token_file"]).read_text().strip()
+        assert lorad("status", "--json", home=home).returncode == 0
+        daemon.terminate()
+        assert daemon.stdout.read() == ""

@@ -96,6 +96,22 @@ def test_json_without_waiting(daemon: Daemon) -> None:
     assert redeem(daemon, made["code"]).status_code == 201
 
 
+def test_json_while_waiting_is_an_object_a_line(daemon: Daemon) -> None:
+    arguments = ("pair", "notes", "--scope", "train", "--json", "--home", str(daemon.home))
+    with subprocess.Popen(
+        [sys.executable, "-m", "service.cli.main", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as waiting:
+        assert waiting.stdout is not None
+        made = json.loads(waiting.stdout.readline())  # before anybody has used the code
+        assert redeem(daemon, made["code"]).status_code == 201
+        rest = waiting.stdout.read().splitlines()
+    assert [json.loads(line) for line in rest] == [{"name": "notes", "state": "used"}]
+    assert waiting.returncode == 0
+
+
 def test_revoke_and_rotate(daemon: Daemon) -> None:
     with pair(daemon, "notes") as app:
         renewed = json.loads(lorad("clients", "rotate", "notes", "--json", home=daemon.home).stdout)

@@ -85,6 +85,7 @@ def test_no_text_of_an_app_reaches_a_log(home: Path, style: str) -> None:
         daemon.script()
         daemon.wait_until_ended(daemon.train(training={"seed": 2}))
         daemon.http.delete(path, params={"external_id": f"{CANARY} id"})
+        assert daemon.http.get(daemon.path("/versions/1")).status_code == 200
         daemon.stop()
         said = daemon.log()
     assert CANARY not in said
@@ -103,4 +104,7 @@ def test_no_text_of_an_app_reaches_a_log(home: Path, style: str) -> None:
         started = [one for one in records if one["event"] == "run %d: worker %d started"]
         assert [one["run"] for one in started] == [1, 2]
     else:
-        assert any(" INFO lorad.access: POST /v1/adapters/{name}/examples 201 " in o for o in lines)
+        access = [one.partition(" INFO lorad.access: ")[2] for one in lines]
+        assert any(one.startswith("POST /v1/adapters/{name}/examples 201 ") for one in access)
+        number = "GET /v1/adapters/{name}/versions/{number} 200 "
+        assert any(one.startswith(number) for one in access)

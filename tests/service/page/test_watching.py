@@ -50,6 +50,7 @@ def test_a_run_is_watched_step_by_step_to_its_verdict(ready: Daemon, open_tab: O
     tab.expect(card.get_by_role("row", name=re.compile("^Base model"))).to_contain_text("30.0 %")
     tab.expect(card.get_by_role("row", name=re.compile("of late"))).to_contain_text("50.0 %")
     tab.sees("Version 1 promoted", tab.page.locator("#history"))
+    tab.expect(tab.page.locator("#history")).to_contain_text("page Paired with the scopes admin.")
 
 
 def test_too_few_rows_are_said_in_words(ready: Daemon, open_tab: OpenTab) -> None:
