@@ -3,6 +3,7 @@
 # make fast        the tests that take seconds
 # make kotlin-tools    a Kotlin compiler and OkHttp, for the tests of service/for_apps/LoradClient.kt
 # make android-check   the runtime set installs on Termux without a compiler
+# make termux-versions   the tests that touch them, with Termux's versions of pydantic, numpy, …
 # Everything is installed into .venv, and only when pyproject.toml, constraints.txt or this file changed.
 
 PYTHON ?= python3
@@ -30,7 +31,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test demo test lint types fast kotlin-tools android-check android-constraints clean
+.PHONY: help setup setup-test demo test lint types fast kotlin-tools android-check android-constraints termux-versions clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -103,5 +104,8 @@ android-check: setup-test
 android-constraints: setup-test
 	@$(PY) -m bench.android_requirements --write
 
+termux-versions: setup-test
+	@$(PY) -m bench.termux_versions $(ARGS)
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-termux build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

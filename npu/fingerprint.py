@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import shutil
 
@@ -35,7 +36,7 @@ def _facts(soc: str | None) -> dict[str, str | None]:
         "machine": platform.machine(),
         "soc": soc_name(),
         "compiled for": soc,
-        "kernel": f"{platform.release()} {platform.version()}",
+        "kernel": f"{os.uname().release} {os.uname().version}",  # platform's is Android's release
         "build": _android_build(),
         "libraries": None if libraries is None else libraries.identity,
         **{name: _version(name) for name in _DISTRIBUTIONS},

@@ -80,7 +80,7 @@ def _libraries() -> dict[str, str | None]:
 
 def _device(verdict: Verdict | None) -> dict[str, Any]:
     memory = device.memory().total_bytes
-    kernel = _KERNEL.match(platform.release())
+    kernel = _KERNEL.match(os.uname().release)  # platform.release() is Android's on Android
     socs = {check.soc for check in verdict.checks} if verdict is not None else set()
     return {
         "soc": next((soc for soc in sorted(_SOCS) if soc in socs), None)

@@ -1,6 +1,8 @@
 """`lorad report`: what is in it, and that nothing that names anybody is."""
 
 import json
+import os
+import platform
 import re
 import sqlite3
 from pathlib import Path
@@ -130,9 +132,10 @@ def test_a_home_without_a_database_is_a_clear_error(tmp_path: Path) -> None:
 def test_of_the_kernel_only_its_version(
     monkeypatch: pytest.MonkeyPatch, release: str, told: str | None
 ) -> None:
-    import platform
-
+    """As Python on Android tells it, where platform.release() is that of Android."""
     from service import device_report
 
-    monkeypatch.setattr(platform, "release", lambda: release)
+    uname = os.uname_result(("Linux", "kays-phone", release, "#1 SMP", "aarch64"))
+    monkeypatch.setattr(os, "uname", lambda: uname)
+    monkeypatch.setattr(platform, "release", lambda: "16.0")
     assert device_report._device(None)["kernel"] == told
