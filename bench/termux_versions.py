@@ -130,7 +130,7 @@ def main() -> int:
 
 def pytest(python: Path, arguments: Sequence[str]) -> int:
     """Run `TESTS`, with no zone data but those of tzdata: a phone's system has none."""
-    runner = [python, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-m", "not emulator"]
+    runner = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-q", "-m", "not emulator"]
     at_once = ["-n", "2", "--dist", "loadfile"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
