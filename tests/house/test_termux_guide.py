@@ -229,3 +229,18 @@ def test_the_check_list_is_whole() -> None:
         assert parts == ["Run", "Expect", "Report"], item
     for number in re.findall(r"[Nn]umbers? (\d+)", text):
         assert int(number) <= len(numbers)
+
+
+def test_what_is_expected_is_what_the_programs_say() -> None:
+    """The phrases of the check-list; its single words are states, gates and columns."""
+    said = SCRIPTS + "".join(
+        path.read_text()
+        for room in ("service", "npu", "trainer")
+        for path in (ROOT / room).rglob("*.*")
+        if path.suffix in (".py", ".kt")
+    )
+    expected = "".join(re.findall(r"- Expect: (.*)", TEXT[CHECKLIST]))
+    marked = re.findall(r"`([^`]+)`|\*([^*]+)\*", expected)
+    found = {code or words for code, words in marked if " " in code + words}
+    assert len(found) > 6
+    assert {phrase for phrase in found if phrase not in said} == set()
