@@ -33,7 +33,7 @@ from bench.soak_verdict import TOLERANCES, Night, growths, trends
 from bench.soak_watch import look_at_rest
 
 NIGHTS = 60
-WARM_UP = 12
+WARM_UP = 20
 LIFE_WARM_UP = 6
 _MIB = 1024 * 1024
 

@@ -36,6 +36,7 @@ from service.models import ModelFolder
 from service.nights.chooser import NightChooser
 from service.nights.conductor import Conductor
 from service.nights.moment import Moments
+from service.one_heap import use_one_heap
 from service.phone.phone import Phone
 from service.predictions.desk import PredictionDesk
 from service.runs.old_manifests import remove_labels
@@ -99,6 +100,7 @@ def serve(settings: Settings, limits: Limits, announce: Callable[[int, Path], No
         storage.migrations.SchemaVersionError: what lies in the home can't be used.
     """
     os.umask(0o077)
+    use_one_heap()
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
