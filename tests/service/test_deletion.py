@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.service.apps import pair
-from tests.service.daemon import Daemon
+from tests.service.daemon import Daemon, until
 
 _numbers = itertools.count(1)
 
@@ -211,7 +211,7 @@ def test_a_run_in_flight_is_told_of_corrections_but_not_of_new_examples(phone: D
     example = {"input": "first text", "label": "now", "split": "train", "external_id": "mine"}
     phone.http.post(phone.path("/examples"), json=example)
     phone.post_examples()
-    phone.script(steps=40, step_seconds=0.05)
+    phone.script(steps=10_000, step_seconds=0.05)
     run_id = phone.train()
     phone.wait_for(run_id, lambda run: run["step"] >= 1)
     phone.http.post(phone.path("/examples"), json={"input": "another", "label": "now"})
@@ -221,7 +221,11 @@ def test_a_run_in_flight_is_told_of_corrections_but_not_of_new_examples(phone: D
     log = phone.home / f"runs/{run_id}/worker.log"
     assert log.read_text().count("looked") == 1  # at its start
     phone.http.post(phone.path("/examples"), json=example | {"input": "second text"})
-    assert phone.wait_until_ended(run_id)["status"] == "completed"
+    until(lambda: log.read_text().count("looked") == 2)
+    after = phone.run(run_id)["step"] + 2
+    phone.wait_for(run_id, lambda run: run["step"] >= after)
+    assert phone.steer(run_id, "cancel").status_code == 202
+    assert phone.wait_until_ended(run_id)["status"] == "cancelled"
     assert log.read_text().count("looked") == 2
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.door import ndjson
-from tests.service.daemon import CONTEXT, Daemon, resident_kb
+from tests.service.daemon import CONTEXT, PATIENCE, Daemon, resident_kb
 
 GOOD = {"input": "hello", "label": "now"}
 
@@ -146,7 +146,7 @@ def test_ten_thousand_lines_and_not_one_more(shared: Daemon) -> None:
     assert response.status_code == 201
     assert len(response.json()["examples"]) == 10_000
     assert shared.adapter("many")["examples"]["train"] == 10_000
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < PATIENCE
 
 
 def test_parts_of_any_size_and_one_key(shared: Daemon) -> None:

@@ -57,11 +57,17 @@ def test_the_child_comes_with_a_question_and_leaves_after_idle_time(home: Path) 
     with Daemon(home, environment=IDLE) as daemon:
         daemon.create_adapter()
         assert not daemon.worker_pids()
-        assert ask(daemon).status_code == 200
-        pid = daemon.worker_pid()
-        for _ in range(4):  # each question begins the idle time anew
-            time.sleep(0.25)
+        for _ in range(5):  # on a busy machine a question may come later than it should
             assert ask(daemon).status_code == 200
+            pid = daemon.worker_pid()
+            pauses = []
+            for _ in range(4):  # each question begins the idle time anew
+                asked = time.monotonic()
+                time.sleep(0.25)
+                assert ask(daemon).status_code == 200
+                pauses.append(time.monotonic() - asked)
+            if max(pauses) < 0.5:
+                break
         assert daemon.worker_pid() == pid
         until(lambda: not daemon.worker_pids())
         assert not is_alive(pid)
