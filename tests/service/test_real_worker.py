@@ -129,7 +129,28 @@ def test_its_gguf_has_the_same_numbers_and_can_be_made_anew(real: Daemon, tmp_pa
     kept.unlink()
     again = real.http.get(path, params=gguf)
     assert (again.status_code, again.content) == (200, response.content)
-    assert not list(real.home.glob("tmp*"))
+    assert not list(real.home.glob("tmp?*"))
+
+
+@pytest.mark.slow
+def test_the_gguf_of_an_imported_version_has_the_same_numbers(real: Daemon, tmp_path: Path) -> None:
+    path = "/v1/adapters/phone/versions"
+    given = real.http.get(f"{path}/1/download").content
+    zipped = {"Content-Type": "application/zip"}
+    imported = real.http.post(f"{path}/import", content=given, headers=zipped)
+    assert imported.status_code == 201, imported.text
+    [folder] = real.home.glob("adapters/*/versions/import-*")
+    assert not (folder / "adapter.gguf").exists(), "it is made when somebody asks for it"
+    stored = []
+    for number in (1, imported.json()["number"]):
+        response = real.http.get(f"{path}/{number}/download", params={"format": "gguf"})
+        assert response.status_code == 200, response.text
+        file = tmp_path / f"{number}.gguf"
+        file.write_bytes(response.content)
+        stored.append({one.name: one.data.tobytes() for one in GGUFReader(file).tensors})
+    own, theirs = stored
+    assert theirs == own
+    assert len(own) == 2 * 7 * 2
 
 
 @pytest.mark.slow
