@@ -39,6 +39,7 @@ def spend_day(phone: SoakPhone, night: int) -> list[str]:
         _post(phone, name)
     for name in ADAPTERS:
         _read(phone, name)
+    _activate(phone, due[0])
     for path in _PAGES:
         phone.ask("GET", path)
     if night % _ASKED_EVERY == 0:
@@ -80,6 +81,13 @@ def _read(phone: SoakPhone, name: str) -> None:
         for kind in ("peft", "gguf"):
             place = f"{path}/versions/{version['number']}/download?format={kind}"
             phone.ask("GET", place, client=client)
+
+
+def _activate(phone: SoakPhone, name: str) -> None:
+    """The newest: the active one stays whatever its age, and so does its run."""
+    client, path = ADAPTERS[name], f"/v1/adapters/{name}/versions"
+    for version in phone.ask("GET", path, client=client)["versions"][:1]:
+        phone.ask("POST", f"{path}/{version['number']}/activate", client=client)
 
 
 def _predict(phone: SoakPhone, name: str) -> None:
