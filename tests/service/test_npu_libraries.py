@@ -114,7 +114,7 @@ def test_without_a_way_to_this_folder_nothing_is_set(
 def test_the_first_start_finds_the_way_and_the_next_trains_with_it(tmp_path: Path) -> None:
     """The real provider, from the folder; the first way fails in the real loader."""
     home = tmp_path / "home"
-    add_tiny_model(home, tmp_path / "source")
+    add_tiny_model(home)
     phone = like_a_phone(tmp_path / "phone")
     libraries, vendor = phone["LORAD_QNN_LIBRARIES"], phone["STANDS_FOR_VENDOR"]
     environment = phone | {"LORAD_ENGINE": "qnn", "LORAD_FORM": "inputs"}
