@@ -2,9 +2,9 @@
 
 To load them takes a daemon ten times the processor time of all else it does until it serves, and a
 worker as much as a run of a tiny model; the tests start hundreds of both. A fork differs from
-`python -m …` in nothing that a test looks at, but for `/proc/PID/cmdline`, what is in
-`sys.modules`, when threads begin, and the highest memory: who looks at those starts a Python of its
-own (``forked=False``).
+`python -m …` in nothing that a test looks at, but for what `/proc` tells of its command line and
+environment, what is in `sys.modules`, when threads begin, and the highest memory: who looks at
+those starts a Python of its own (``forked=False``).
 
 Two servers of each kind for each process of tests take turns, so that two processes of which a test
 says that they do the same differ in their hashes and addresses, as two Pythons do. A server ends

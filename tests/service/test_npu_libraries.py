@@ -119,7 +119,8 @@ def test_the_first_start_finds_the_way_and_the_next_trains_with_it(tmp_path: Pat
     libraries, vendor = phone["LORAD_QNN_LIBRARIES"], phone["STANDS_FOR_VENDOR"]
     environment = phone | {"LORAD_ENGINE": "qnn", "LORAD_FORM": "inputs"}
     environment |= {"LORAD_RETRY_SECONDS": "0.2", "LD_LIBRARY_PATH": "/own/lib"}
-    with Daemon(home, worker="trainer.worker", environment=environment) as daemon:
+    own = {"worker": "trainer.worker", "environment": environment, "forked": False}
+    with Daemon(home, **own) as daemon:
         daemon.create_adapter(training={"steps": 10_000, "batch_size": 2})
         daemon.http.post(daemon.path("/examples"), json={"examples": examples(3)})
         run_id = daemon.train()
