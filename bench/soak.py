@@ -126,7 +126,7 @@ def _line(night: Night) -> str:
     disk = sum(size for name, size in held.items() if name.startswith("disk."))
     return (
         f"night {night.number} ({night.disturbance}, {night.seconds} s): "
-        f"{held['memory.pss'] / _MIB:.1f} MiB, {held['descriptors']:g} descriptors, "
+        f"{held['memory.own'] / _MIB:.1f} MiB, {held['descriptors']:g} descriptors, "
         f"{held['threads']:g} threads, {disk / _MIB:.2f} MiB on the disk"
     )
 

@@ -4,11 +4,12 @@ Descriptors, threads, children and temporary files are *equal* on all nights of 
 after its first ones: one that stays open a week is one too many. Everything else varies from
 night to night, and is judged by its *trend*: the median of the slopes between all pairs of nights
 (Theil and Sen), which a few odd nights don't move. What may be left of a trend is a tolerance, by
-the part of the name before the first dot.
+the part of the name before the first dot; what has none is told and not judged.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -117,7 +118,7 @@ def growths(nights: Sequence[Night], warm_up: int, life_warm_up: int) -> list[Gr
             if (why := _differing(name, settled)) is not None:
                 found.append(Growth(name, trend, why))
             continue
-        most, _ = TOLERANCES[kind]
+        most, _ = TOLERANCES.get(kind, (math.inf, ""))
         if trend > most:
             why = f"expected a trend of at most {most:g} a night, found {trend:.6g}"
             found.append(Growth(name, trend, why))

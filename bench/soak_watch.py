@@ -57,12 +57,17 @@ def _kind(descriptor: Path) -> str:
 
 
 def _memory(pid: int) -> Figures:
-    found: Figures = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+    """What it has written to itself, wherever that is now, and what is told of it besides.
+
+    Rss and Pss count pages of libraries too: of these the system drops some, and one's part of them
+    grows whenever another process that has them loaded ends.
+    """
+    told: Figures = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, _, rest = line.partition(":")
-        if name in ("Rss", "Pss", "Private_Dirty"):
-            found[f"memory.{name.lower()}"] = int(rest.split()[0]) * 1024
-    return found
+        told[name] = int(rest.split()[0]) * 1024
+    own = told["Private_Dirty"] + told["Swap"]
+    return {"memory.own": own, "resident.pss": told["Pss"], "resident.rss": told["Rss"]}
 
 
 def _disk(home: Path) -> Figures:

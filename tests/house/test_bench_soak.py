@@ -47,7 +47,7 @@ def test_a_few_odd_nights_do_not_move_a_trend() -> None:
 
 def test_what_only_varies_is_flat() -> None:
     assert not growing(
-        memory__pss=lambda n: 80 * MIB + noise(n, 2 * MIB),
+        memory__own=lambda n: 80 * MIB + noise(n, 2 * MIB),
         disk__database=lambda n: 400_000 + noise(n, 100_000),
         disk__wal=lambda n: 585_072 if n % 3 == 0 else 37_112,
         files__runs=lambda n: 24 + n % 3,
@@ -55,6 +55,7 @@ def test_what_only_varies_is_flat() -> None:
         log__bytes=lambda n: 17_000 * n + noise(n, 2000),
         descriptors=lambda n: 21,
         threads=lambda n: 7 + (n % 6 == 2),
+        resident__pss=lambda n: 80 * MIB + n * MIB,
     )
 
 
@@ -69,7 +70,7 @@ def test_what_grows_only_until_its_bound_is_reached_is_flat() -> None:
 @pytest.mark.parametrize(
     ("name", "figure"),
     [
-        ("memory__pss", lambda n: 80 * MIB + 50_000 * n + noise(n, MIB)),
+        ("memory__own", lambda n: 80 * MIB + 50_000 * n + noise(n, MIB)),
         ("disk__runs", lambda n: 50_000 + 6000 * n + noise(n, 20_000)),
         ("files__runs", lambda n: 24 + n // 10 + n % 2),
         ("rows__runs", lambda n: 12 + n // 5 + n % 2),
@@ -105,8 +106,8 @@ def test_memory_is_compared_within_a_life_of_the_daemon_and_not_at_its_beginning
     def settle(n: int) -> float:
         return 80 * MIB + MIB * min((n - 1) % 20, 6)
 
-    assert growing(20, memory__pss=leak) == ["memory.pss"]
-    assert not growing(20, memory__pss=settle)
+    assert growing(20, memory__own=leak) == ["memory.own"]
+    assert not growing(20, memory__own=settle)
 
 
 def test_every_tolerance_says_why() -> None:
