@@ -67,7 +67,7 @@ def test_worker_and_predictor_get_the_way_and_the_daemon_does_not(tmp_path: Path
     folder = home / "qnn"
     folder.mkdir()
     keep(home, folder)
-    with Daemon(home, environment={"LD_LIBRARY_PATH": "/own/lib"}) as daemon:
+    with Daemon(home, environment={"LD_LIBRARY_PATH": "/own/lib"}, forked=False) as daemon:
         daemon.create_adapter()
         daemon.post_examples()
         asked = daemon.http.post(daemon.path("/predict"), json={"input": "now"})
