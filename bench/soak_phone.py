@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -150,12 +151,11 @@ class SoakPhone:
         """The daemon's child processes: their command lines, '' for a zombie."""
         found: dict[int, str] = {}
         for listed in Path(f"/proc/{self.daemon.pid}/task").glob("*/children"):
-            for pid in listed.read_text().split():
-                try:
-                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
-                except FileNotFoundError:
-                    continue
-                found[int(pid)] = line.replace(b"\0", b" ").decode()
+            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+                for pid in listed.read_text().split():
+                    with suppress(FileNotFoundError, ProcessLookupError):  # so has the child
+                        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                        found[int(pid)] = line.replace(b"\0", b" ").decode()
         return found
 
     def kill_worker(self) -> bool:
