@@ -41,7 +41,7 @@ from trainer.predict.inbox import Inbox
 from trainer.predict.question import Head
 from trainer.predict.refused import Refused
 from trainer.protocol import Protocol
-from trainer.scratch import use_scratch
+from trainer.scratch import scratch
 from trainer.worker import FAILED, FINISHED, LOCKED, leave, let_idle_threads_sleep, take_lock
 
 if TYPE_CHECKING:
@@ -152,9 +152,12 @@ def predict(home: Path, budget: int) -> int:
         _log.error("%s", error)
         protocol.emit("failed", {"error": error})
         return LOCKED
-    use_scratch(home)
     let_idle_threads_sleep()
-    predictor = Predictor(home, budget, protocol)
+    with scratch(home):
+        return _serve(Predictor(home, budget, protocol), protocol)
+
+
+def _serve(predictor: Predictor, protocol: Protocol) -> int:
     try:
         predictor.serve()
     except Exception as error:

@@ -34,7 +34,7 @@ from trainer.predict.answering import refuse_all
 from trainer.predict.inbox import Inbox
 from trainer.protocol import Protocol
 from trainer.run_requests import StopRequested
-from trainer.scratch import use_scratch
+from trainer.scratch import scratch
 from trainer.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -135,7 +135,6 @@ def work(home: Path, run_id: int, halvings: int) -> int:
     if take_lock(home / "worker.lock") is None:
         _log.error("another worker holds worker.lock; only one may hold torch at a time")
         return LOCKED
-    use_scratch(home)
     let_idle_threads_sleep()
     requests = Requests(protocol)
     guard = EngineGuard(
@@ -144,11 +143,13 @@ def work(home: Path, run_id: int, halvings: int) -> int:
         stop=lambda: requests.reason_to_stop() is not None,
         testing=lambda: protocol.emit("phase", {"phase": "testing_engine"}),
     )
-    try:
-        return _train(home, run_id, halvings, protocol, requests, guard)
-    finally:
-        refuse_all(requests.questions, protocol.emit, "the training that would answer has ended")
-        guard.close()
+    with scratch(home):
+        try:
+            return _train(home, run_id, halvings, protocol, requests, guard)
+        finally:
+            words = "the training that would answer has ended"
+            refuse_all(requests.questions, protocol.emit, words)
+            guard.close()
 
 
 def _train(

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,8 +160,11 @@ def test_the_fingerprint_follows_what_it_is_made_of(monkeypatch: pytest.MonkeyPa
     assert len(here) == 7 + 64
     assert fingerprint("SM8650") != here
     seen = {here}
-    for what in ("machine", "release", "version"):
-        monkeypatch.setattr(npu.fingerprint.platform, what, lambda: "another")
+    monkeypatch.setattr(npu.fingerprint.platform, "machine", lambda: "another")
+    seen.add(fingerprint())
+    for release, version in (("6.1", "#1 SMP"), ("7.0", "#1 SMP"), ("7.0", "#2 SMP")):
+        kernel = SimpleNamespace(release=release, version=version)
+        monkeypatch.setattr(npu.fingerprint.os, "uname", lambda kernel=kernel: kernel)
         seen.add(fingerprint())
     monkeypatch.setattr(npu.fingerprint, "soc_name", lambda: "SM9999")
     seen.add(fingerprint())
@@ -168,7 +172,7 @@ def test_the_fingerprint_follows_what_it_is_made_of(monkeypatch: pytest.MonkeyPa
     seen.add(fingerprint())
     monkeypatch.setattr(npu.fingerprint, "_android_build", lambda: "google/husky:14")
     seen.add(fingerprint())
-    assert len(seen) == 7
+    assert len(seen) == 8
 
 
 def test_a_phones_build_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

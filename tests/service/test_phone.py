@@ -68,7 +68,7 @@ def test_from_a_runs_begin_over_a_pause_to_its_end(home: Path, commands: PhoneCo
         say(daemon, plugged=True, battery_temperature=31.4)
         daemon.wait_for(run_id, lambda run: run["status"] == "completed")
         until(lambda: commands.shown[-1]["title"] == "lorad has trained")
-        assert not (home / "phone.json").exists()
+        until(lambda: not (home / "phone.json").exists())  # once the command has ended
     assert commands.order == [LOCK, SHOW, UNLOCK, REMOVE, LOCK, SHOW, UNLOCK, SHOW]
     assert any("31.4 °C" in shown["content"] for shown in commands.shown)
     assert commands.shown[-1]["content"] == (
