@@ -1,6 +1,6 @@
 """Whether anything grows on a phone that is never switched off: many nights, one after the other.
 
-    python -m bench.soak --json --nights 60
+    python -m bench.soak --json
 
 A real daemon with the real worker and predictor (torch_cpu, the tiny random model) on a clock that
 is moved on over the hours in which nothing happens. By day apps post, correct, delete, ask, read,
@@ -32,9 +32,10 @@ from bench.soak_phone import SoakPhone
 from bench.soak_verdict import TOLERANCES, Night, growths, trends
 from bench.soak_watch import look_at_rest
 
-NIGHTS = 60
+NIGHTS = 130
 WARM_UP = 20
-LIFE_WARM_UP = 6
+LIFE_WARM_UP = 35
+"""For so long a daemon's one heap still finds its size, by ever smaller steps."""
 _MIB = 1024 * 1024
 
 

@@ -11,7 +11,7 @@ from bench.soak_phone import ADAPTERS, SoakPhone
 
 Disturbance = Literal["unplugged", "none", "watched", "hot", "paused", "worker killed"]
 DISTURBANCES: tuple[Disturbance, ...] = get_args(Disturbance)
-DAEMON_KILLED_EVERY = 30
+DAEMON_KILLED_EVERY = 200
 DAEMON_KILLED_FIRST = 5
 
 _WARM, _HOT = 39.5, 43.5
