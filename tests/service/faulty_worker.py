@@ -1,4 +1,4 @@
-"""A worker with two faults for bench.recovery to find: it saves too seldom, and resumes wrongly."""
+"""A worker with two faults for bench.recovery to find: it saves at the ends only, and resumes wrongly."""
 
 import dataclasses
 from pathlib import Path
@@ -13,14 +13,14 @@ from trainer.spec import RunSpec
 
 
 def seldom(folder: Path, spec: RunSpec, checkpoint: Checkpoint, **options: Any) -> None:
-    if checkpoint.step % 30 == 0 or checkpoint.step == spec.total_steps:
+    if checkpoint.step in (0, spec.total_steps):
         save_checkpoint(folder, spec, checkpoint, **options)
 
 
 def slightly_wrong(folder: Path, spec: RunSpec) -> Checkpoint | None:
     checkpoint = load_newest_checkpoint(folder, spec)
-    if checkpoint is None or checkpoint.step == 0:
-        return checkpoint
+    if checkpoint is None:
+        return None
     adapter = {
         name: np.nextafter(values, np.float32(np.inf))
         for name, values in checkpoint.adapter.items()
