@@ -1,4 +1,4 @@
-"""A worker with two faults for bench.recovery to find: it saves at the ends only, and resumes wrongly."""
+"""A worker with two faults for bench.recovery to find: saves at the ends only, resumes wrongly."""
 
 import dataclasses
 from pathlib import Path
