@@ -84,28 +84,10 @@ def _demotions(place: Home, fingerprint: Any) -> list[dict[str, Any]]:
 
 def _print(said: dict[str, Any]) -> None:
     if trials := said.get("trials"):
-        tried = [
-            (
-                trial["path"]["name"],
-                "passed" if trial["passed"] else "failed",
-                f"{trial['seconds']:.1f}",
-                trial["cause"] or "-",
-                trial["remedy"] or "-",
-            )
-            for trial in trials
-        ]
+        tried = [(trial["path"]["name"], *_outcome(trial)) for trial in trials]
         print_table(("libraries looked for in", "", "seconds", "cause", "remedy"), tried)
     if checks := said.get("checks"):
-        rows = [
-            (
-                check["name"],
-                "passed" if check["passed"] else "failed",
-                f"{check['seconds']:.1f}",
-                check["cause"] or "-",
-                check["remedy"] or "-",
-            )
-            for check in checks
-        ]
+        rows = [(check["name"], *_outcome(check)) for check in checks]
         print_table(("self-test", "", "seconds", "cause", "remedy"), rows)
     if "engine" in said:
         typer.echo(f"engine: {said['engine']}, form {said['form']}: {said['why']}")
@@ -114,3 +96,9 @@ def _print(said: dict[str, Any]) -> None:
         typer.echo(f"given up: {demotion['engine']}, {demotion['at']}: {demotion['cause']}")
     if "note" in said:
         typer.echo(said["note"])
+
+
+def _outcome(test: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Of a check or of a trial of the libraries' path, for a table."""
+    seconds, passed = f"{test['seconds']:.1f}", "passed" if test["passed"] else "failed"
+    return passed, seconds, test["cause"] or "-", test["remedy"] or "-"

@@ -5,12 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from service.bounded_program import BoundedProgram, ProgramError
-from service.termux_program import find_termux_program
-
-SECONDS = 5.0
-_MOST_BYTES = 64 * 1024
-_AGAIN_AFTER_SECONDS = (20.0, 20.0, 120.0, 300.0, 900.0)
-"""After so many failures in a row: where all calls hang, each leaves work behind in the system."""
+from service.termux_program import MOST_BYTES, SECONDS, again_after, find_termux_program
 
 _log = logging.getLogger("lorad.phone")
 
@@ -29,7 +24,7 @@ class Command:
         self.name = name
         self._clock = clock
         self._find = find
-        self._program = BoundedProgram(seconds, _MOST_BYTES)
+        self._program = BoundedProgram(seconds, MOST_BYTES)
         self._failures = 0
         self._again_at = 0.0
         self.complaint: str | None = None
@@ -54,8 +49,7 @@ class Command:
             self._program.output([str(program), *arguments])
         except ProgramError as error:
             self._failures += 1
-            pause = _AGAIN_AFTER_SECONDS[min(self._failures, len(_AGAIN_AFTER_SECONDS)) - 1]
-            self._again_at = self._clock() + pause
+            self._again_at = self._clock() + again_after(self._failures)
             self.complaint = f"{self.name} {error}"
             if self._failures == 1:  # and not each time
                 _log.warning("%s", self.complaint)

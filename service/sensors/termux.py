@@ -6,15 +6,11 @@ from pathlib import Path
 from service.bounded_program import BoundedProgram, ProgramError, SilentProgramError
 from service.sensors.battery_status import BatteryStatusError, parse
 from service.sensors.readings import Battery
-from service.termux_program import find_termux_program
+from service.termux_program import MOST_BYTES, SECONDS, again_after, find_termux_program
 
 PROGRAM = "termux-battery-status"
-TIMEOUT_SECONDS = 5.0
-_MOST_BYTES = 64 * 1024
 _FRESH_SECONDS = 55.0
 """Less than a minute, so that of looks every half minute every second one asks, not every third."""
-_AGAIN_AFTER_SECONDS = (20.0, 20.0, 120.0, 300.0, 900.0)
-"""After so many failures in a row: where all calls hang, each leaves work behind in the system."""
 
 
 def find_program() -> Path | None:
@@ -29,12 +25,12 @@ class TermuxBattery:
         self,
         clock: Callable[[], float],
         find: Callable[[], Path | None] = find_program,
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: float = SECONDS,
     ) -> None:
         """Take the time from ``clock``, which goes on while the device sleeps."""
         self._clock = clock
         self._find = find
-        self._program = BoundedProgram(timeout, _MOST_BYTES)
+        self._program = BoundedProgram(timeout, MOST_BYTES)
         self._last: Battery | None = None
         self._ask_at = 0.0
         self._failures = 0
@@ -83,7 +79,7 @@ class TermuxBattery:
 
     def _failed(self, now: float, why: str) -> Battery:
         self._failures += 1
-        wait = _AGAIN_AFTER_SECONDS[min(self._failures, len(_AGAIN_AFTER_SECONDS)) - 1]
+        wait = again_after(self._failures)
         self._ask_at = now + wait
         if self._failures > 1:
             why += f", {self._failures} times in a row; it is asked again {_in_words(wait)} later"

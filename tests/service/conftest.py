@@ -1,6 +1,8 @@
 """Daemons: one for all the tests of a module that only talk to it, and fresh ones."""
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.daemon import Daemon, add_stand_in_model, kill
+from tests.service.phone_commands import PhoneCommands
 
 _numbers = itertools.count(1)
 
@@ -56,3 +59,11 @@ def own(daemon: Daemon) -> Daemon:
     daemon.create_adapter()
     daemon.post_examples()
     return daemon
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[PhoneCommands]:
+    commands = PhoneCommands(tmp_path / "it's Termux/usr")
+    yield commands
+    for pid in commands.running():  # of a test that failed
+        os.kill(pid, signal.SIGKILL)

@@ -6,7 +6,8 @@ from functools import partial
 
 from service.cli.main import main
 from service.phone import phone, wake_lock
-from service.phone.command import SECONDS, Command
+from service.phone.command import Command
+from service.termux_program import SECONDS
 
 wake_lock.KEEP_SECONDS = float(os.environ.get("KEEP_SECONDS", wake_lock.KEEP_SECONDS))
 seconds = float(os.environ.get("COMMAND_SECONDS", SECONDS))

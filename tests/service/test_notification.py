@@ -1,11 +1,8 @@
 """The notification by itself: what it says, how seldom it changes, and what its buttons are."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +15,6 @@ from service.phone.messages import TimeLeft, paused_message, result_message, tra
 from service.phone.notification import Message, Notification
 from storage.tables import Run, Version
 from tests.service.phone_commands import REMOVE, SHOW, Clock, PhoneCommands
-
-
-@pytest.fixture
-def commands(tmp_path: Path) -> Iterator[PhoneCommands]:
-    commands = PhoneCommands(tmp_path / "usr")
-    yield commands
-    for pid in commands.running():  # of a test that failed
-        os.kill(pid, signal.SIGKILL)
 
 
 class Rig:

@@ -1,13 +1,10 @@
 """A real daemon on a phone whose commands are stand-ins: what it calls around a training."""
 
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +17,6 @@ from tests.service.test_gates_live import say
 
 ENDLESS = {"steps": 100_000, "step_seconds": 0.02}
 PROGRAM = ("-m", "tests.service.phone_daemon")
-
-
-@pytest.fixture
-def commands(tmp_path: Path) -> Iterator[PhoneCommands]:
-    commands = PhoneCommands(tmp_path / "it's Termux/usr")
-    yield commands
-    for pid in commands.running():  # of a test that failed
-        os.kill(pid, signal.SIGKILL)
 
 
 def phone(home: Path, commands: PhoneCommands, **environment: str) -> Daemon:

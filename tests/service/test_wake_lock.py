@@ -1,10 +1,5 @@
 """The wake lock by itself: when the commands are called, and what is written down meanwhile."""
 
-import os
-import signal
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from service.phone.command import Command
@@ -14,14 +9,6 @@ from tests.service.phone_commands import LOCK, UNLOCK, Clock, PhoneCommands
 
 SHORT = 0.5
 """For what hangs anyhow."""
-
-
-@pytest.fixture
-def commands(tmp_path: Path) -> Iterator[PhoneCommands]:
-    commands = PhoneCommands(tmp_path / "usr")
-    yield commands
-    for pid in commands.running():  # of a test that failed
-        os.kill(pid, signal.SIGKILL)
 
 
 class Rig:
